@@ -17,7 +17,7 @@ class RunOptions(TypedDict, total=False):
     Attributes
     ----------
     duration : float | str | datetime.timedelta
-        Stop after this time: 10s, 1m30s, 500ms
+        Stop after this time: 10s, 1m30s, 500ms (without any limit, at Ctrl-C)
     packets : int | str
         Stop after N frames, counted over all ports: 1000, 1M
     octets : int | str

@@ -13,7 +13,8 @@ use crate::Error;
 /// The rules of all files. `None`: `mistakes` say why not.
 ///
 /// # Errors
-/// [`Error::Environment`] for a file that cannot be read.
+/// [`Error::Usage`] for a file that is not there, [`Error::Environment`] for one that cannot be
+/// read.
 pub fn read(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Result<Option<Arc<RuleSet>>, Error> {
     let mut variables = Variables::standard();
     if let Some(config) = &of.config {
@@ -34,8 +35,17 @@ pub fn read(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Result<Option<Arc<
     }
     let paths: Vec<PathBuf> = of.files.iter().map(|file| PathBuf::from(&file.text)).collect();
     for path in &paths {
-        if let Err(error) = path.metadata() {
-            return Err(Error::Environment(format!("{}: {error}", path.display())));
+        match path.metadata() {
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Error::Usage(format!(
+                    "cannot read rules from {}: there is no such file or folder",
+                    path.display()
+                )));
+            }
+            Err(error) => {
+                return Err(Error::Environment(format!("{}: {error}", path.display())));
+            }
         }
     }
     Ok(Some(Arc::new(RuleSet::read(&paths, &variables))))

@@ -67,7 +67,7 @@ fn text(findings: &[Finding]) -> String {
     for (topic, heading) in TOPICS {
         text += &format!("\n{heading}");
         text += &if topic == "ports" {
-            format!(": {FRAMES} frames by each kind\n")
+            format!(": at least {FRAMES} frames by each kind\n")
         } else {
             "\n".to_owned()
         };

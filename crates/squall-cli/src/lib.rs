@@ -76,7 +76,6 @@ pub use docs::{man_pages, reference};
                   environment (permission, interface), 4 NOT VALID (unless --allow-invalid), \
                   129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.",
     arg_required_else_help = true,
-    disable_help_subcommand = true,
     max_term_width = 100
 )]
 struct Cli {

@@ -34,7 +34,7 @@ pub use values::{Clock, Count, Cpus, GapBins, Octets, PartOf, Time, parse_cpus};
 #[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Running"))]
 #[serde(deny_unknown_fields, default)]
 pub struct RunOptions {
-    /// Stop after this time: 10s, 1m30s, 500ms
+    /// Stop after this time: 10s, 1m30s, 500ms (without any limit, at Ctrl-C)
     #[cfg_attr(feature = "clap", arg(short, long, value_name = "TIME"))]
     pub duration: Option<Time>,
     /// Stop after N frames, counted over all ports: 1000, 1M

@@ -288,12 +288,19 @@ fn find_link(address: &Address, netlink: &Netlink) -> io::Result<Link> {
         .filter(|(d, _)| *d <= 2);
     let near = near.map(|(_, name)| format!("\n  did you mean {name}?")).unwrap_or_default();
     let text = format!(
-        "{address}: no interface {:?}{near}\n  there are {}{}",
+        "{address}: no interface {:?}{near}\n  {}there are {}{}",
         address.name(),
+        file_hint(address.name()),
         names.join(", "),
         lab_hint(address.name(), &names)
     );
     Err(io::Error::new(io::ErrorKind::NotFound, text))
+}
+
+/// What is a file's name rather than an interface's.
+fn file_hint(wanted: &str) -> String {
+    let is_file = wanted.contains('/') || wanted.ends_with(".pcap") || wanted.ends_with(".pcapng");
+    if is_file { format!("try pcap:{wanted} for a file; ") } else { String::new() }
 }
 
 /// An interface that is not here can be in a lab that is up: how to enter it.

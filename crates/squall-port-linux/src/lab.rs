@@ -168,8 +168,10 @@ impl Lab {
             return Err(LabError::Threads(threads));
         }
         if let Ok(lab) = Self::find(name) {
-            let problem =
-                format!("is up already (process {})\n  try squall lab down {name}", lab.pid);
+            let problem = format!(
+                "is up already (process {})\n  use it: squall lab exec {name} -- COMMAND; or remove it first: squall lab down {name}",
+                lab.pid
+            );
             return Err(LabError::Name { name: name.into(), problem });
         }
         let pid = start_holder(options, &state_directory()?.join(file_name(name)))?;
@@ -200,7 +202,7 @@ impl Lab {
                 }
                 Err(LabError::Name {
                     name: name.into(),
-                    problem: format!("is not up\n  try squall lab up {name}"),
+                    problem: format!("is not up\n  try squall lab list, or squall lab up {name}"),
                 })
             }
         }

@@ -25,6 +25,8 @@ use crate::{
     sources,
 };
 
+/// What two readings of one clock by two threads, or by two ports of one, may differ by.
+const READING_NS: u64 = 2_000;
 /// Clocks of which one frame says that they are no further apart may be one.
 const ONE_CLOCK_NS: u64 = 2_000_000_000;
 
@@ -217,6 +219,14 @@ impl Merged {
         };
         if !self.running {
             report.notes.extend(never_started(plan, &report.streams));
+            report.notes.extend(self.early().filter(|(_, _, by)| *by <= READING_NS).map(
+                |(name, frames, by)| {
+                    format!(
+                        "stream {name:?}: latency excludes {frames} frames that arrived up to {by} \
+                         ns before they were sent: two readings of the clock differ by as much"
+                    )
+                },
+            ));
         }
         report
     }
@@ -428,14 +438,20 @@ impl Merged {
         rx
     }
 
+    /// Streams with frames that arrived before they were sent: how many, and by how much at most,
+    /// ns.
+    fn early(&self) -> impl Iterator<Item = (&str, u64, u64)> {
+        let sent = self.names.iter().zip(&self.streams).zip(&self.seen);
+        sent.filter(|((_, tx), _)| tx.packets > 0).filter_map(|((name, _), seen)| {
+            let frames = seen.iter().map(|(_, seen)| seen.delay.negative()).sum::<u64>();
+            let by = seen.iter().map(|(_, seen)| seen.delay.most_negative_ns().unsigned_abs());
+            (frames > 0).then(|| (name.as_str(), frames, by.max().unwrap_or(0)))
+        })
+    }
+
     /// What the verdict has to know beside the report.
     pub fn facts(&self, ended_by: EndedBy, report: &Report) -> verdict::Facts {
-        let early = |seen: &[(usize, Seen)]| {
-            seen.iter().map(|(_, seen)| seen.delay.negative()).sum::<u64>()
-        };
         let named = || self.names.iter().zip(&self.streams);
-        let sent =
-            named().zip(&self.seen).filter(|((_, tx), seen)| tx.packets > 0 && early(seen) > 0);
         let tx = report
             .ports
             .iter()
@@ -448,7 +464,11 @@ impl Merged {
         verdict::Facts {
             ended_by,
             lost: tx.chain(rx).collect(),
-            early: sent.map(|((name, _), seen)| (name.clone(), early(seen))).collect(),
+            early: self
+                .early()
+                .filter(|(_, _, by)| *by > READING_NS)
+                .map(|(name, frames, _)| (name.to_owned(), frames))
+                .collect(),
             stretched: named()
                 .map(|(name, tx)| (name.clone(), tx.stretched.as_secs_f64()))
                 .collect(),

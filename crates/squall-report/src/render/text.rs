@@ -296,7 +296,10 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
         out.extend(wrap(&reason.to_string(), width - 2, 2).iter().map(|line| format!("  {line}")));
     }
     for source in &report.sources {
-        let lines = schedule_of(source).map(|text| wrap(&text, width - 2, 2));
+        // Of a run that is far from its limits it says nothing.
+        let near = source.excess.is_some_and(|excess| excess.beyond_s * 2.0 > excess.allowed_s);
+        let told = schedule_of(source).filter(|_| near || !report.verdict.valid);
+        let lines = told.map(|text| wrap(&text, width - 2, 2));
         out.extend(
             lines.into_iter().flatten().map(|line| Style::Dim.paint(&format!("  {line}"), color)),
         );

@@ -385,5 +385,5 @@ fn mistakes_are_told_with_their_places() {
         .unwrap_err();
     assert!(error.to_string().contains("on the same interface"), "{error}");
     let error = run(&Folder(folder.file("none")), "m.pcap", "").unwrap_err();
-    assert!(matches!(error, Error::Environment(_)), "{error}");
+    assert!(matches!(error, Error::Usage(_)), "{error}");
 }
