@@ -105,12 +105,19 @@ def measure(api, pid, rounds):
     client.start(ports=[0, 1], mult="20kpps")
     time.sleep(1)
     params = {"pgids": list(range(1, GROUPS + 1))}
-    took = []
+    message = rpc.create_jsonrpc_v2("get_pgid_stats", params, rpc.api_h)[1]
+    took, whole = [], []
     for _ in range(50):
         begun = time.perf_counter()
-        rpc.transmit("get_pgid_stats", params)
+        rpc.send_raw_msg(message.encode())
         took.append(time.perf_counter() - begun)
-    print(f"statistics of {GROUPS} packet groups: {statistics.median(took) * 1e3:.1f} ms")
+        begun = time.perf_counter()
+        rpc.transmit("get_pgid_stats", params)
+        whole.append(time.perf_counter() - begun)
+    print(
+        f"statistics of {GROUPS} packet groups: {statistics.median(took) * 1e3:.1f} ms, with the "
+        f"client's own work {statistics.median(whole) * 1e3:.1f} ms"
+    )
     client.stop()
     client.reset()
     # As fast as it goes, by turns with and without others that ask.

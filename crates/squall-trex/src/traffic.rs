@@ -343,6 +343,9 @@ impl Running {
     ) -> HashMap<u32, GroupCounts> {
         let mut all: HashMap<u32, GroupCounts> = HashMap::new();
         let nothing = StreamTotals::default();
+        let streams = report.into_iter().flat_map(|report| &report.streams);
+        let reports: HashMap<&str, _> =
+            streams.map(|stream| (stream.name.as_str(), stream)).collect();
         for (number, stream) in now.streams.iter().enumerate() {
             let Some(&(port, group)) = self.groups.get(&stream.name) else { continue };
             let counts = all.entry(group).or_default();
@@ -374,9 +377,7 @@ impl Running {
                     add(counts.rx_rate.entry(*port).or_default(), rate(of(seen), earlier));
                 }
             }
-            let told = report.and_then(|report| {
-                report.streams.iter().find(|other| other.name == stream.name)?.rx.as_ref()
-            });
+            let told = reports.get(stream.name.as_str()).and_then(|report| report.rx.as_ref());
             if let Some(rx) = told {
                 counts.lost += rx.lost;
                 counts.reordered += rx.reordered;
