@@ -114,6 +114,7 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
     let mut say =
         |code, text: String, hint: &str| verdict.say(code, format!("{name}: {text}"), hint);
     let limit = limit(source, duration);
+    let advice = |code| if code == ReasonCode::Starved { STARVED_HINT } else { "" };
     let mut said = false;
     for (code, reasons) in missed(&source.not_sent, limit) {
         let missing: u64 = reasons.iter().map(|r| r.1).sum();
@@ -136,7 +137,7 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
             }
             false => {
                 let were = if missing == 1 { "frame was" } else { "frames were" };
-                (format!("{missing} {were} due and not sent ({})", why.join(", ")), "")
+                (format!("{missing} {were} due and not sent ({})", why.join(", ")), advice(code))
             }
         };
         say(code, with_starved(text, code, source), hint);
@@ -145,7 +146,7 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
     // Where frames are missing, that says it.
     if !said && source.lag_s > behind(duration) {
         let text = format!("it ended {:.1} ms later than scheduled", source.lag_s * 1e3);
-        say(limit, with_starved(text, limit, source), "");
+        say(limit, with_starved(text, limit, source), advice(limit));
     }
     let beyond =
         |excess: &Excess| excess.beyond_s > excess.allowed_s && excess.surplus_packets > FEW;
@@ -200,8 +201,9 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
     }
 }
 
-const BURST_HINT: &str = "give the sender its own CPU (--cpus), and do not let it catch up";
-const STARVED_HINT: &str = "free a CPU, raise the quota, or use --cpus";
+const BURST_HINT: &str =
+    "give the sender its own CPU (--cpus), and leave --late at smooth (catch-up makes bursts)";
+const STARVED_HINT: &str = "free a CPU, raise the quota, use --cpus, or a lower rate (--mult)";
 
 fn burst(excess: &Excess, unit: &str) -> String {
     format!(

@@ -577,13 +577,15 @@ impl Merged {
                 let delta = now.delta_since(then);
                 (!delta.is_empty()).then(|| delta.quantile(q))
             };
+            // As the report has it.
+            let one_clock = s.rx.as_ref().is_some_and(|rx| rx.latency_ns.is_some());
             sample.streams.push(StreamSample {
                 name: s.name.clone(),
                 tx_pps: rate(now[0], then[0]),
                 rx_pps: rate(now[1], then[1]),
                 lost: s.rx.as_ref().map_or(0, |r| r.lost),
-                latency_p50_ns: since(&delay, &delay_then, 0.5),
-                latency_p99_ns: since(&delay, &delay_then, 0.99),
+                latency_p50_ns: since(&delay, &delay_then, 0.5).filter(|_| one_clock),
+                latency_p99_ns: since(&delay, &delay_then, 0.99).filter(|_| one_clock),
                 late_p99_ns: since(&late, &late_then, 0.99),
             });
             *then = now;
