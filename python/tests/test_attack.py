@@ -77,7 +77,7 @@ def test_attacks_stand_in_profiles(rules: pathlib.Path, tmp_path: pathlib.Path) 
 def test_what_is_wrong_with_an_attack_is_told(rules: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with pytest.raises(squall.ProfileError, match="is not a sid"):
         squall.attack(rules, "null:,virtual", sid="x")
-    with pytest.raises(squall.PortError, match=r"nowhere\.rules"):
+    with pytest.raises(squall.ProfileError, match=r"nowhere\.rules"):
         squall.attack("nowhere.rules", "null:,virtual")
     (tmp_path / "log").write_text("no alert\n")
     (tmp_path / "labels").write_text("nothing\n")
