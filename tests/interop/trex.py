@@ -131,16 +131,17 @@ def controls(api, client):
     same("while paused", client.get_stats()[0]["opackets"], at)
     client.resume(ports=[0, 1])
     client.update(ports=[0], mult="2")
-    time.sleep(1.2)
-    rate = client.get_stats()[0]["tx_pps"]
-    if not 1500 < rate < 2500:
-        raise Failed(f"{rate} frames a second after an update to 2,000")
+    time.sleep(2.5)
+    # Beside the other port's 1,000: a busy machine sends less of both.
+    stats = client.get_stats()
+    if not 1.4 < stats[0]["tx_pps"] / stats[1]["tx_pps"] < 2.6:
+        raise Failed(f"{stats[0]['tx_pps']} frames a second after an update to 2,000")
     client.update_streams(port=0, mult="500pps", stream_ids=[numbers[0]])
     # The rate is of about a second.
     time.sleep(2.5)
-    rate = client.get_stats()[0]["tx_pps"]
-    if not 250 < rate < 900:
-        raise Failed(f"{rate} frames a second after an update of the stream to 500")
+    stats = client.get_stats()
+    if not 0.3 < stats[0]["tx_pps"] / stats[1]["tx_pps"] < 0.8:
+        raise Failed(f"{stats[0]['tx_pps']} frames a second after an update of the stream to 500")
     client.stop(ports=[0, 1])
     settle(client, 1)
     stats = client.get_stats()
