@@ -16,7 +16,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import warnings
 
@@ -68,13 +67,13 @@ def add(client, streams):
     return time.perf_counter() - begun
 
 
-def polls(api, stop):
+def polls(api):
     client = api.STLClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
     client.connect()
-    while not stop.is_set():
+    # Until it is ended.
+    while True:
         client.get_stats()
-        stop.wait(1 / HERTZ)
-    client.disconnect(stop_traffic=False, release_ports=False)
+        time.sleep(1 / HERTZ)
 
 
 def measure(api, pid, rounds):
@@ -171,7 +170,7 @@ def main():
         from trex.stl import api
 
         if options.poll:
-            return polls(api, threading.Event())
+            return polls(api)
         argv = [options.squall, "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--json"]
         argv += ["--data", str(folder / "data"), "--trex", "null:,null:"]
         argv += ["--trex-sync", str(SYNC), "--trex-async", str(ASYNC)]

@@ -15,7 +15,7 @@ import time
 import warnings
 
 from tools import Failed, in_a_lab, same
-from trex_oracle import ASYNC, SQUALL, SYNC, captures, daemon, run_console, skipped, unpack
+from trex_oracle import ASYNC, LIKE, SQUALL, SYNC, captures, daemon, run_console, skipped, unpack
 
 warnings.simplefilter("ignore")
 # Those that the client or the simulator refuses, too.
@@ -148,7 +148,7 @@ def inside(folder, argv):
     chosen = [arg for arg in argv if arg[0] != "-"]
     if chosen or "--full" not in argv:
         names = chosen or SOME
-    captures(folder, ["sip_0"]) if names == SOME else captures(folder)
+    captures(folder, [] if names == SOME else LIKE)
     try:
         with daemon(folder, "astf"):
             client = api.ASTFClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")

@@ -296,7 +296,7 @@ impl<A: Application> Stack<A> {
                 }
             }
             let limit = class.tunables.abc_limit;
-            if flight >= f.cwnd / 2 || limit != 0 && f.cwnd <= f.snd_wnd {
+            if congestion::grows(f.cwnd, flight, f.snd_wnd, limit) {
                 let counted = congestion::slow_start(acked, limit, f.mss.into());
                 f.cwnd = f.cwnd.saturating_add(counted).min(1 << 30);
             }

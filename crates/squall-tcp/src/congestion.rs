@@ -53,7 +53,15 @@ pub(crate) fn initial_window(segments: u16, mss: u32) -> u32 {
     (segments * mss).min((segments * 1460).max(2 * mss))
 }
 
-/// What `acked` octets count for in slow start: at most `limit` segments, if that is not 0 (RFC 3465 §2.2).
+/// Whether an acknowledgment makes a window of `cwnd` grow: what is not used does not (RFC 7661,
+/// 9438 §5.8); as in BSD, up to the peer's window `opened`, if there is a `limit`.
+#[inline]
+pub(crate) fn grows(cwnd: u32, flight: u32, opened: u32, limit: u16) -> bool {
+    flight >= cwnd / 2 || limit != 0 && cwnd <= opened
+}
+
+/// What `acked` octets count for in slow start: at most `limit` segments, if that is not 0 (RFC
+/// 3465 §2.2).
 #[inline]
 pub(crate) fn slow_start(acked: u32, limit: u16, mss: u32) -> u32 {
     if limit == 0 { acked } else { acked.min(u32::from(limit) * mss) }

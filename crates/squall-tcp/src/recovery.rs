@@ -22,20 +22,16 @@ impl<A: Application> Stack<A> {
     /// `acked` numbers more are acknowledged, of `flight` that were under way.
     #[inline]
     pub(crate) fn congestion_ack(&mut self, now: Nanos, flow: u32, acked: u32, flight: u32) {
-        let f = &mut self.core.flows[flow];
+        let (f, class) = self.core.parts(flow);
         f.bits.set_dupacks(0);
         let (una, nxt) = (f.snd_una, f.snd_nxt);
         let mss = u32::from(f.mss);
-        let (window, opened) = (f.cwnd, f.snd_wnd);
-        let limit = self.core.class(flow).tunables.abc_limit;
-        // What is not used does not grow (RFC 7661, 9438 §5.8).
-        let limited = flight >= window / 2 || limit != 0 && window <= opened;
-        let f = &mut self.core.flows[flow];
+        let limit = class.tunables.abc_limit;
+        let limited = congestion::grows(f.cwnd, flight, f.snd_wnd, limit);
         if f.extra == crate::flow::NO_EXTRA {
             // Slow start.
             if limited {
                 let acked = congestion::slow_start(acked, limit, mss);
-                let f = &mut self.core.flows[flow];
                 f.cwnd = f.cwnd.saturating_add(acked).min(1 << 30);
             }
             return;

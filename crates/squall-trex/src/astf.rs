@@ -740,7 +740,7 @@ fn tcp(
     // TRex's is the same over IPv6, ours by as much less as the header is longer.
     if family.client.is_some() {
         let mss = all.get("mss").map_or(Ok(MSS), |text| text.parse());
-        all.insert("mss", mss.map_or(MSS, |mss: u64| mss + 20).to_string());
+        all.insert("mss", mss.map_or(MSS, |mss: u64| mss.saturating_add(20)).to_string());
     }
     if !tcp {
         all.retain(|name, _| matches!(*name, "ttl" | "tos"));

@@ -21,7 +21,7 @@ use squall_profile::Mode;
 use squall_units::{MacAddr, Nanos};
 
 use captures::{Captures, now};
-use flows::{FlowServer, State};
+use flows::FlowServer;
 
 use crate::{
     Load, Macs, Setting, Statistics, Stream, Unit,
@@ -246,8 +246,7 @@ impl Server {
                 self.event(4, json!({ "port_id": port }));
             }
         }
-        let sending = (0..self.ports.len()).any(|port| self.sends(port))
-            || self.flow_state().is_some_and(|state| state as u8 > State::Loaded as u8);
+        let sending = (0..self.ports.len()).any(|port| self.sends(port)) || self.flows_play();
         for port in 0..self.ports.len() {
             let gone =
                 self.ports[port].owner.as_ref().is_some_and(|owner| owner.heard + GONE < now);
@@ -900,7 +899,7 @@ impl Server {
         let id = id_of(params).to_owned();
         let duration = params.get("duration").and_then(Value::as_f64).unwrap_or(-1.0);
         let (load, _) = load_of(params)?;
-        if self.flow_state().is_some_and(|state| state as u8 > State::Loaded as u8) {
+        if self.flows_play() {
             return Err(Refusal::failed("the ports play flows: stop them first"));
         }
         if let Some(port) = self.replaying {
@@ -1078,17 +1077,23 @@ impl Server {
         }) else {
             return Err(Refusal::failed("port is not active"));
         };
+        let mut rates = Vec::new();
         for id in params.list("stream_ids")? {
             let wanted = id.as_u64().and_then(|id| u32::try_from(id).ok());
-            let one = active.sent.iter_mut().find(|one| Some(one.number) == wanted);
-            let one = one.ok_or_else(|| Refusal::failed(format!("stream {id} is not sent")))?;
-            let alone = BTreeMap::from([(one.number, profile[&one.number].clone())]);
-            let load = Load::Factor(factor(load, &alone, setting.speed)?);
-            let rates =
-                translate::translate(profile, &Setting { load, ..setting }, |n| n.to_string())?;
-            if let Some(new) = rates.iter().find(|new| new.number == one.number) {
-                one.stream.rate = new.stream.rate;
-            }
+            let place = active.sent.iter().position(|one| Some(one.number) == wanted);
+            let place = place.ok_or_else(|| Refusal::failed(format!("stream {id} is not sent")))?;
+            let number = active.sent[place].number;
+            let mut alone = profile[&number].clone();
+            (alone.self_start, alone.next_stream_id) = (true, -1);
+            let made = translate::translate(
+                &BTreeMap::from([(number, alone)]),
+                &Setting { load, ..setting },
+                |n| n.to_string(),
+            )?;
+            rates.extend(made.iter().map(|made| (place, made.stream.rate)));
+        }
+        for (place, rate) in rates {
+            active.sent[place].stream.rate = rate;
         }
         self.renew(HashMap::new())?;
         Ok(json!({}))

@@ -117,7 +117,8 @@ impl Traffic {
         !(is_af_packet(&self.places[port].address) && seen_now)
     }
 
-    fn places_now(&self) -> Vec<Place> {
+    /// As a run that begins now has to open them.
+    pub fn places(&self) -> Vec<Place> {
         let of = |(place, is): (&Place, &bool)| match is {
             true => Place { address: seen(&place.address), ..place.clone() },
             false => place.clone(),
@@ -153,13 +154,8 @@ impl Traffic {
             }
         }
         // Or it has no room for frames as long: another one takes over.
-        let places = self.places_now();
-        let profile = profile(&places, &longest, sent);
-        self.end();
-        let session = Session { command: "trex".into(), ..Session::new(profile) };
-        let driven = start.start("trex", session)?;
-        self.run = Some(Running { driven, places, longest, groups });
-        Ok(())
+        let profile = profile(&self.places(), &longest, sent);
+        self.begin(start, profile, longest, groups)
     }
 
     /// From now on this is played, and nothing else.
@@ -167,17 +163,23 @@ impl Traffic {
     /// # Errors
     /// What the run refuses; nothing is sent then.
     pub fn play(&mut self, start: &mut dyn Start, profile: Profile) -> Result<(), Error> {
-        self.end();
         let longest = self.places.iter().map(|place| place.longest).collect();
-        let session = Session { command: "trex".into(), ..Session::new(profile) };
-        let driven = start.start("trex", session)?;
-        let places = self.places.clone();
-        self.run = Some(Running { driven, places, longest, groups: HashMap::new() });
-        Ok(())
+        self.begin(start, profile, longest, HashMap::new())
     }
 
-    pub fn places(&self) -> &[Place] {
-        &self.places
+    fn begin(
+        &mut self,
+        start: &mut dyn Start,
+        profile: Profile,
+        longest: Vec<u32>,
+        groups: HashMap<String, (usize, u32)>,
+    ) -> Result<(), Error> {
+        self.end();
+        let places = self.places();
+        let session = Session { command: "trex".into(), ..Session::new(profile) };
+        let driven = start.start("trex", session)?;
+        self.run = Some(Running { driven, places, longest, groups });
+        Ok(())
     }
 
     /// Nothing more begins; the outcome comes when what is under way has ended.

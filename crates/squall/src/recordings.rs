@@ -108,21 +108,33 @@ impl Recording {
         self.driven.wait(PATIENCE);
     }
 
-    /// Whether it has ended: it was told to, or is full.
-    pub fn is_over(&self) -> bool {
-        self.driven.is_over()
+    /// The packets so far, as [`each`].
+    ///
+    /// # Errors
+    /// The first of `of`.
+    pub fn each<E>(&self, of: impl FnMut(&Packet<'_>) -> Result<bool, E>) -> Result<(), E> {
+        each(&parts(&self.file), of)
     }
+}
 
-    /// The packets so far, from the first that is kept.
-    pub fn each(&self, mut of: impl FnMut(&Packet<'_>)) {
-        for file in parts(&self.file) {
-            let Ok(mut reader) = CaptureReader::open(&file) else { continue };
-            // One that is still written ends where it ends.
-            while let Ok(Some(packet)) = reader.next() {
-                of(&packet);
+/// The packets of these files, as long as `of` says that it wants more.
+///
+/// # Errors
+/// The first of `of`.
+pub fn each<E>(
+    files: &[PathBuf],
+    mut of: impl FnMut(&Packet<'_>) -> Result<bool, E>,
+) -> Result<(), E> {
+    for file in files {
+        let Ok(mut reader) = CaptureReader::open(file) else { continue };
+        // One that is still written ends where it ends.
+        while let Ok(Some(packet)) = reader.next() {
+            if !of(&packet)? {
+                return Ok(());
             }
         }
     }
+    Ok(())
 }
 
 /// What a capture into this file is; whoever reads it while it goes on finds what has come.

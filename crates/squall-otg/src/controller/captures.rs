@@ -9,9 +9,7 @@ use squall::{
     recordings::{self, Recording, Recordings, Wanted},
 };
 use squall_capture::{Options, Rotate, Stop};
-use squall_pcap::{
-    CaptureReader, InterfaceFormat, LinkType, Packet, PacketNotes, PcapFormat, Section,
-};
+use squall_pcap::{InterfaceFormat, LinkType, Packet, PacketNotes, PcapFormat, Section};
 
 use super::{Refusal, unknown};
 use crate::{CaptureInfo, Translated};
@@ -168,7 +166,7 @@ impl Captures {
         let pcapng = info.is_some_and(|info| info.pcapng);
         let mut out = Out::new(pcapng, port, initial.unwrap_or(u64::MAX))?;
         match &recording.by {
-            By::Itself(recording) => recording.each(|packet| out.copy(packet)),
+            By::Itself(recording) => recording.each(|packet| out.copy(packet))?,
             By::Run { from, to } => {
                 let number =
                     translated.ports.iter().position(|p| p.name == port).unwrap_or(0) as u32;
@@ -183,20 +181,14 @@ impl Captures {
                     .unwrap_or(u32::MAX);
                 let files =
                     self.shared.get(*from..to.unwrap_or(self.shared.len())).unwrap_or_default();
-                for file in files {
-                    let Ok(mut reader) = CaptureReader::open(file) else { continue };
-                    while let Ok(Some(packet)) = reader.next() {
-                        let kept = wanted
-                            .as_ref()
-                            .is_none_or(|f| f.keep(packet.data, packet.wire_len) > 0);
-                        if packet.interface == number && kept {
-                            out.copy(&packet);
-                        }
-                    }
-                }
+                recordings::each(files, |packet| {
+                    let kept =
+                        wanted.as_ref().is_none_or(|f| f.keep(packet.data, packet.wire_len) > 0);
+                    if packet.interface == number && kept { out.copy(packet) } else { Ok(true) }
+                })?;
             }
         }
-        out.finish()
+        Ok(out.octets)
     }
 }
 
@@ -246,8 +238,7 @@ struct Out {
     pcapng: bool,
     left: u64,
     snaplen: u32,
-    /// Why it cannot go on.
-    wrong: Option<String>,
+    frame: Vec<u8>,
 }
 
 impl Out {
@@ -260,18 +251,20 @@ impl Out {
             false => pcap().write_header(&mut octets),
         };
         written.map_err(|error| Error::Environment(error.to_string()))?;
-        Ok(Self { octets, pcapng, left, snaplen: u32::MAX, wrong: None })
+        Ok(Self { octets, pcapng, left, snaplen: u32::MAX, frame: Vec::new() })
     }
 
-    fn copy(&mut self, packet: &Packet<'_>) {
-        if self.left == 0 || self.wrong.is_some() {
-            return;
+    /// Whether there is room for more.
+    fn copy(&mut self, packet: &Packet<'_>) -> Result<bool, Error> {
+        if self.left == 0 {
+            return Ok(false);
         }
-        let mut frame = packet.data.to_vec();
+        self.frame.clear();
+        self.frame.extend_from_slice(packet.data);
         if packet.data.len() == packet.wire_len as usize {
-            frame.extend(fcs(packet.data).to_le_bytes());
+            self.frame.extend(fcs(packet.data).to_le_bytes());
         }
-        frame.truncate(self.snaplen as usize);
+        self.frame.truncate(self.snaplen as usize);
         let wire_len = packet.wire_len.saturating_add(squall_units::FCS_LEN);
         let written = match self.pcapng {
             true => interface(None).write_packet(
@@ -279,20 +272,14 @@ impl Out {
                 0,
                 packet.time_ns,
                 wire_len,
-                &frame,
+                &self.frame,
                 &PacketNotes::default(),
             ),
-            false => pcap().write_packet(&mut self.octets, packet.time_ns, wire_len, &frame),
+            false => pcap().write_packet(&mut self.octets, packet.time_ns, wire_len, &self.frame),
         };
-        self.wrong = written.err().map(|error| error.to_string());
+        written.map_err(|error| Error::Environment(error.to_string()))?;
         self.left -= 1;
-    }
-
-    fn finish(self) -> Result<Vec<u8>, Error> {
-        match self.wrong {
-            None => Ok(self.octets),
-            Some(text) => Err(Error::Environment(text)),
-        }
+        Ok(self.left > 0)
     }
 }
 

@@ -111,15 +111,10 @@ fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>)
         "reassembly" => octets(said, &mut all.reassembly, mistakes),
         "sack" => mistakes.truth(said, &mut all.sack),
         "timestamps" => mistakes.truth(said, &mut all.timestamps),
-        "option_order" => match said.text.as_str() {
-            "linux" => all.option_order = OptionOrder::Linux,
-            "bsd" => all.option_order = OptionOrder::Bsd,
-            other => mistakes.note(
-                said,
-                &format!("tcp.option_order = {other:?}"),
-                "expected \"linux\" or \"bsd\"",
-            ),
-        },
+        "option_order" => {
+            let known = [("linux", OptionOrder::Linux), ("bsd", OptionOrder::Bsd)];
+            either(name, said, known, &mut all.option_order, mistakes);
+        }
         "no_delay" => mistakes.truth(said, &mut all.no_delay),
         "delayed_ack" => time(said, &mut all.delayed_ack, mistakes),
         "ack_octets" => octets(said, &mut all.ack_octets, mistakes),
@@ -134,15 +129,10 @@ fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>)
         "keepcnt" => mistakes.number(said, &mut all.keepcnt),
         "time_wait" => time(said, &mut all.time_wait, mistakes),
         "fin_wait" => time(said, &mut all.fin_wait, mistakes),
-        "congestion" => match said.text.as_str() {
-            "newreno" => all.congestion = Congestion::NewReno,
-            "cubic" => all.congestion = Congestion::Cubic,
-            other => mistakes.note(
-                said,
-                &format!("tcp.congestion = {other:?}"),
-                "expected \"cubic\" or \"newreno\"",
-            ),
-        },
+        "congestion" => {
+            let known = [("cubic", Congestion::Cubic), ("newreno", Congestion::NewReno)];
+            either(name, said, known, &mut all.congestion, mistakes);
+        }
         "ecn" => mistakes.truth(said, &mut all.ecn),
         "tos" => mistakes.number(said, &mut all.tos),
         "ttl" => mistakes.number(said, &mut all.ttl),
@@ -151,6 +141,23 @@ fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>)
             let hint = squall_units::suggest(name, NAMES.iter().copied());
             mistakes.note(said, &format!("tcp.{name} is not a known setting"), &hint);
         }
+    }
+}
+
+fn either<T: Copy>(
+    name: &str,
+    said: &Said,
+    known: [(&str, T); 2],
+    to: &mut T,
+    mistakes: &mut Mistakes<'_>,
+) {
+    match known.iter().find(|(word, _)| *word == said.text) {
+        Some((_, value)) => *to = *value,
+        None => mistakes.note(
+            said,
+            &format!("tcp.{name} = {:?}", said.text),
+            &format!("expected {:?} or {:?}", known[0].0, known[1].0),
+        ),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    convert::Infallible,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -65,14 +66,27 @@ struct Packet {
 }
 
 impl Capture {
-    /// All that it has now.
+    /// All that it has now, whole.
     fn packets(&self) -> Vec<Packet> {
+        self.kept(|packet, (port, sent)| {
+            let octets = packet.data.to_vec();
+            Packet { time_ns: packet.time_ns, port, sent, octets }
+        })
+    }
+
+    /// Octets of each packet that it has now.
+    fn lengths(&self) -> Vec<usize> {
+        self.kept(|packet, _| packet.data.len())
+    }
+
+    /// What `of` makes of each packet, and of the port that it is of.
+    fn kept<T>(&self, of: impl Fn(&squall_pcap::Packet<'_>, (usize, bool)) -> T) -> Vec<T> {
         let mut all = Vec::new();
-        self.recording.each(|packet| {
-            if let Some(&(port, sent)) = self.ports.get(packet.interface as usize) {
-                let octets = packet.data.to_vec();
-                all.push(Packet { time_ns: packet.time_ns, port, sent, octets });
+        let Ok(()) = self.recording.each(|packet| {
+            if let Some(port) = self.ports.get(packet.interface as usize) {
+                all.push(of(packet, *port));
             }
+            Ok::<_, Infallible>(true)
         });
         let more = all.len().saturating_sub(self.limit as usize);
         if self.cyclic {
@@ -119,18 +133,18 @@ impl Server {
             "stop" => {
                 let capture = self.captured(params)?;
                 capture.end();
-                let count = capture.packets().len();
+                let count = capture.lengths().len();
                 Ok(json!({ "pkt_count": count, "endpoint": Value::Null }))
             }
             "status" => {
                 let of = |(id, capture): (&u64, &Capture)| {
-                    let packets = capture.packets();
+                    let lengths = capture.lengths();
                     json!({
-                        "id": id, "matched": packets.len(), "fetched": capture.fetched,
+                        "id": id, "matched": lengths.len(), "fetched": capture.fetched,
                         "filter": { "tx": capture.mask(true), "rx": capture.mask(false), "bpf": capture.filter },
                         "state": if capture.active { "ACTIVE" } else { "STOPPED" },
-                        "count": packets.len() as u64 - capture.fetched.min(packets.len() as u64),
-                        "bytes": packets.iter().map(|packet| packet.octets.len()).sum::<usize>(),
+                        "count": (lengths.len() as u64).saturating_sub(capture.fetched),
+                        "bytes": lengths.iter().sum::<usize>(),
                         "limit": capture.limit,
                         "mode": if capture.cyclic { "CYCLIC" } else { "FIXED" },
                     })
@@ -316,7 +330,7 @@ impl Server {
         match self.captures.queues.get(&port) {
             None => json!({ "is_active": false }),
             Some(queue) => json!({
-                "is_active": true, "size": queue.limit, "count": queue.packets().len(),
+                "is_active": true, "size": queue.limit, "count": queue.lengths().len(),
             }),
         }
     }
@@ -358,7 +372,6 @@ impl Server {
             return Err(Refusal::parameters(text));
         }
         let mut streams = Vec::new();
-        let mut size = 0;
         for (number, packet) in packets.iter().enumerate() {
             let mut octets = packet["binary"]
                 .as_str()
@@ -378,7 +391,6 @@ impl Server {
             if is("use_port_src_mac") {
                 octets[6..12].copy_from_slice(&self.ports[port].info.mac.0);
             }
-            size = size.max(octets.len());
             let mut stream = traffic::still(0, format!("packet {number}"));
             stream.packet = PacketSource::Octets(octets.into());
             stream.recompute = Recompute::Only(Vec::new());
@@ -386,7 +398,7 @@ impl Server {
             stream.start_delay = Nanos((gap * 1e3) as u64 * number as u64);
             streams.push(stream);
         }
-        let mut place = self.traffic.places()[port].clone();
+        let mut place = self.traffic.places().swap_remove(port);
         place.address = traffic::seen(&place.address);
         let profile = traffic::flow_profile(&[place], None, streams, None);
         let options = RunOptions { linger: Some(Time::default()), ..RunOptions::default() };

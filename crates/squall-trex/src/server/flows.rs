@@ -190,13 +190,6 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("get_traffic_dist", "addresses are not distributed over cores"),
 ];
 
-impl FlowServer {
-    /// Whether a profile is played now.
-    pub fn plays(&self) -> bool {
-        self.active.is_some()
-    }
-}
-
 impl Server {
     pub(super) fn flow_api(name: &str, major: u64, minor: u64) -> Result<(), String> {
         if name != "ASTF" {
@@ -281,6 +274,11 @@ impl Server {
         let order =
             [State::Tx, State::Cleanup, State::Delete, State::Build, State::Parse, State::Loaded];
         Some(order.into_iter().find(|state| states.contains(state)).unwrap_or(State::Idle))
+    }
+
+    /// Whether flows are played now, or about to be.
+    pub(super) fn flows_play(&self) -> bool {
+        self.flow_state().is_some_and(|state| state as u8 > State::Loaded as u8)
     }
 
     pub(super) fn flow_state_name(&self) -> Option<&'static str> {
@@ -502,7 +500,7 @@ impl Server {
             self.traffic.end();
             return Ok(());
         }
-        let profile = flow_profile(self.traffic.places(), flows, streams, lasts);
+        let profile = flow_profile(&self.traffic.places(), flows, streams, lasts);
         self.traffic.play(self.start.as_mut(), profile)?;
         Ok(())
     }

@@ -36,7 +36,7 @@ impl Server {
             return Err(Refusal::parameters(text));
         }
         let busy = (0..self.ports.len()).any(|port| self.sends(port));
-        if busy || self.flows.as_ref().is_some_and(|flows| flows.plays()) {
+        if busy || self.flows_play() {
             return Err(Refusal::failed(
                 "a capture is sent only while no port sends: stop the traffic first",
             ));
@@ -68,7 +68,7 @@ impl Server {
             edit,
             ..Replay::default()
         };
-        let mut profile = traffic::flow_profile(self.traffic.places(), None, Vec::new(), None);
+        let mut profile = traffic::flow_profile(&self.traffic.places(), None, Vec::new(), None);
         profile.replays.push(replay);
         self.traffic.play(self.start.as_mut(), profile)?;
         self.replaying = Some(port);
