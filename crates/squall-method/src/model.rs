@@ -1,0 +1,109 @@
+//! A device as a formula: for estimates before a test, and for tests of the methods.
+
+use crate::{
+    bench::{Halt, Runner},
+    trial::{Delay, LaneMeasured, Measured, Trial},
+};
+
+/// A queue of `buffer` frames that is served at `capacity_fps`, seen as a fluid, and a delay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    pub capacity_fps: f64,
+    /// Frames.
+    pub buffer: f64,
+    pub delay_ns: u64,
+    /// The most that the generator keeps to, frames per second.
+    pub generator_fps: f64,
+    /// Seconds that trials and rests have taken.
+    pub spent_s: f64,
+}
+
+impl Device {
+    /// Carries everything at once.
+    pub fn ideal() -> Self {
+        Self {
+            capacity_fps: f64::INFINITY,
+            buffer: f64::INFINITY,
+            delay_ns: 0,
+            generator_fps: f64::INFINITY,
+            spent_s: 0.0,
+        }
+    }
+
+    /// The instants at which the offered load changes.
+    fn edges(trial: &Trial) -> Vec<f64> {
+        let ends = |lane: &crate::Lane| {
+            let sent = lane.due(trial.duration_s) as f64 / lane.rate_fps.max(f64::MIN_POSITIVE);
+            [lane.start_s, lane.start_s + sent]
+        };
+        let mut edges: Vec<f64> = trial.lanes.iter().flat_map(ends).collect();
+        edges.sort_by(f64::total_cmp);
+        edges.dedup();
+        edges
+    }
+}
+
+impl Runner for Device {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+        let n = trial.lanes.len();
+        let (mut lost, mut queue, mut deepest) = (vec![0.0; n], 0.0_f64, vec![0.0_f64; n]);
+        let mut busiest = 0.0_f64;
+        for span in Self::edges(trial).windows(2) {
+            let [from, to] = [span[0], span[1]];
+            let sends = |lane: &crate::Lane| {
+                let sent = lane.due(trial.duration_s) as f64 / lane.rate_fps;
+                lane.rate_fps > 0.0 && from >= lane.start_s && from < lane.start_s + sent
+            };
+            let active: Vec<bool> = trial.lanes.iter().map(sends).collect();
+            let rates = trial.lanes.iter().zip(&active).filter(|(_, active)| **active);
+            let offered: f64 = rates.map(|(lane, _)| lane.rate_fps).sum();
+            busiest = busiest.max(offered);
+            let grown = queue + (offered - self.capacity_fps) * (to - from);
+            queue = grown.clamp(0.0, self.buffer);
+            for (i, lane) in trial.lanes.iter().enumerate().filter(|(i, _)| active[*i]) {
+                lost[i] += (grown - self.buffer).max(0.0) * lane.rate_fps / offered;
+                deepest[i] = deepest[i].max(queue);
+            }
+        }
+        let lane = |(i, lane): (usize, &crate::Lane)| {
+            let sent = lane.due(trial.duration_s);
+            let lost = (lost[i].round() as u64).min(sent);
+            let waits = deepest[i] / self.capacity_fps * 1e9;
+            let waits = if waits.is_finite() { waits as u64 } else { 0 };
+            let delay = Delay {
+                min: self.delay_ns,
+                mean: self.delay_ns as f64 + waits as f64 / 2.0,
+                p50: self.delay_ns + waits / 2,
+                p90: self.delay_ns + waits,
+                p99: self.delay_ns + waits,
+                p999: self.delay_ns + waits,
+                max: self.delay_ns + waits,
+            };
+            let part = (self.capacity_fps / busiest).min(1.0);
+            LaneMeasured {
+                name: lane.name.clone(),
+                sent,
+                received: sent - lost,
+                lost,
+                offered_fps: lane.rate_fps,
+                output_fps: (sent - lost > 1).then_some(lane.rate_fps * part),
+                delay: Some(delay),
+                longest_loss: lost,
+                loss_periods: u64::from(lost > 0),
+                ..LaneMeasured::default()
+            }
+        };
+        self.spent_s += trial.duration_s;
+        let not_kept = (busiest > self.generator_fps)
+            .then(|| format!("cannot send {busiest} frames/s"))
+            .into_iter()
+            .collect();
+        let lanes = trial.lanes.iter().enumerate().map(lane).collect();
+        Ok(Measured { lanes, not_kept, cpu_s: 0.0 })
+    }
+
+    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
+        self.spent_s += seconds;
+        Ok(())
+    }
+}

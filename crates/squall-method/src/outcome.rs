@@ -1,0 +1,231 @@
+//! What a method found: verdict, figures, tables, plots, trials.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{bench::Recorded, rig::Rig};
+
+/// `schema` of this version.
+pub const SCHEMA: &str = "squall.test/1";
+
+/// The result of a method.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Outcome {
+    /// Version of this layout.
+    pub schema: String,
+    /// `rfc2544`, `mlrsearch`, ...
+    pub method: String,
+    /// What the standard calls it.
+    pub title: String,
+    pub verdict: Verdict,
+    /// What later runs are compared by.
+    pub figures: Vec<Figure>,
+    pub tables: Vec<Table>,
+    pub plots: Vec<Plot>,
+    pub notes: Vec<String>,
+    /// The method's settings, all of them.
+    pub settings: Value,
+    pub rig: Option<Rig>,
+    /// The profile whose streams were sent, as TOML.
+    #[serde(default)]
+    pub profile: String,
+    /// All that were run, in their order.
+    pub trials: Vec<Recorded>,
+    pub squall_version: String,
+    /// The command that repeats it.
+    pub command: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+    pub duration_s: f64,
+    /// CPU, kernel, and the like.
+    #[serde(default)]
+    pub host: BTreeMap<String, String>,
+}
+
+/// The answer, first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    pub status: Status,
+    /// Sentences: what was found, or why there is no answer.
+    pub text: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Measured; there is nothing to pass or fail.
+    #[default]
+    Measured,
+    /// Each criterion is met.
+    Passed,
+    /// A criterion is not met.
+    Failed,
+    /// The generator set the limit: the device may be better than the figures.
+    GeneratorBound,
+    /// It was stopped; `--journal` continues it.
+    Stopped,
+}
+
+impl Status {
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Measured => "MEASURED",
+            Self::Passed => "PASSED",
+            Self::Failed => "FAILED",
+            Self::GeneratorBound => "GENERATOR-BOUND",
+            Self::Stopped => "STOPPED",
+        }
+    }
+}
+
+/// A number that stands for the device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Figure {
+    /// `throughput/64`.
+    pub name: String,
+    pub value: f64,
+    /// `frames/s`, `ns`, `frames`, `s`, `ratio`.
+    pub unit: String,
+    pub better: Better,
+    /// The true value is within this of `value`, as far as the method can say.
+    pub uncertainty: f64,
+    #[serde(default)]
+    pub limit: Limit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Better {
+    Higher,
+    Lower,
+    Neither,
+}
+
+/// What set the figure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    #[default]
+    Device,
+    /// The most that was to be offered passed: the device may be better.
+    Offered,
+    /// The generator kept to no more: the device may be better.
+    Generator,
+}
+
+impl Limit {
+    pub fn mark(self) -> &'static str {
+        match self {
+            Self::Device => "",
+            Self::Offered => "at least",
+            Self::Generator => "at least (generator-bound)",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Table {
+    pub title: String,
+    pub columns: Vec<String>,
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new(title: &str, columns: &[&str]) -> Self {
+        let columns = columns.iter().map(|&column| column.into()).collect();
+        Self { title: title.into(), columns, rows: Vec::new() }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Plot {
+    pub title: String,
+    /// Name and unit of the axes: `Frame size, octets`.
+    pub x: String,
+    pub y: String,
+    pub series: Vec<Series>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Series {
+    pub label: String,
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Outcome {
+    pub fn new(method: &str, title: &str, settings: &impl Serialize) -> Self {
+        Self {
+            schema: SCHEMA.into(),
+            method: method.into(),
+            title: title.into(),
+            settings: serde_json::to_value(settings).unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    pub fn figure(&self, name: &str) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.name == name)
+    }
+
+    /// Says so if the generator set a figure's limit.
+    pub fn settle(&mut self) {
+        let bound =
+            self.figures.iter().filter(|figure| figure.limit == Limit::Generator);
+        let names: Vec<_> = bound.map(|figure| figure.name.as_str()).collect();
+        if names.is_empty() {
+            return;
+        }
+        let text = format!(
+            "the generator set the limit of {}: the device may be better; free a CPU, or use a \
+             faster port",
+            names.join(", ")
+        );
+        self.verdict.text.push(text);
+        if matches!(self.verdict.status, Status::Measured | Status::Passed) {
+            self.verdict.status = Status::GeneratorBound;
+        }
+    }
+}
+
+/// A figure of two results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Comparison {
+    pub name: String,
+    pub unit: String,
+    pub before: f64,
+    pub now: f64,
+    /// now / before - 1; 0 if both are 0.
+    pub change: f64,
+    pub regressed: bool,
+    pub improved: bool,
+}
+
+/// Figures of `now` against those of `before` with the same names. One has changed if it differs by
+/// more than `tolerance` of its value and by more than both uncertainties.
+pub fn compare(before: &Outcome, now: &Outcome, tolerance: f64) -> Vec<Comparison> {
+    let one = |figure: &Figure| {
+        let old = before.figure(&figure.name)?;
+        let difference = figure.value - old.value;
+        let noise = (old.value.abs() * tolerance).max(old.uncertainty + figure.uncertainty);
+        let (less, more) = (difference < -noise, difference > noise);
+        let (regressed, improved) = match figure.better {
+            Better::Higher => (less, more),
+            Better::Lower => (more, less),
+            Better::Neither => (false, false),
+        };
+        let change = if difference == 0.0 { 0.0 } else { difference / old.value };
+        Some(Comparison {
+            name: figure.name.clone(),
+            unit: figure.unit.clone(),
+            before: old.value,
+            now: figure.value,
+            change,
+            regressed,
+            improved,
+        })
+    };
+    now.figures.iter().filter_map(one).collect()
+}

@@ -1,0 +1,81 @@
+//! What a method has to work with: streams between ports, and the most that they may carry.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::trial::{Lane, Trial};
+
+/// Octets of preamble, start of frame and the gap between frames.
+const L1_OVERHEAD: f64 = 20.0;
+
+/// Streams of a profile, as a method uses them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Rig {
+    pub lanes: Vec<RigLane>,
+    pub most: MostLoad,
+}
+
+/// One stream of the profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RigLane {
+    pub stream: String,
+    /// The port that sends it.
+    pub port: String,
+    /// Its part of what the port sends, above 0 to 1: those of a port add up to 1.
+    pub share: f64,
+}
+
+/// What a port sends at a load of 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MostLoad {
+    /// Bits per second on the line, with preamble and gap.
+    BpsL1(f64),
+    /// Frames per second, whatever their size.
+    Fps(f64),
+}
+
+impl Rig {
+    /// One stream, on a link of so many bits per second.
+    pub fn one_stream(stream: &str, bps_l1: f64) -> Self {
+        let lane = RigLane { stream: stream.into(), port: "A".into(), share: 1.0 };
+        Self { lanes: vec![lane], most: MostLoad::BpsL1(bps_l1) }
+    }
+
+    /// Ports that send.
+    pub fn sending_ports(&self) -> usize {
+        let mut ports: Vec<_> = self.lanes.iter().map(|lane| &lane.port).collect();
+        ports.sort();
+        ports.dedup();
+        ports.len()
+    }
+
+    /// Frames per second of `size` octets with FCS that one port sends at a load of 1.
+    pub fn port_fps(&self, size: u32) -> f64 {
+        match self.most {
+            MostLoad::BpsL1(bps) => bps / (8.0 * (f64::from(size) + L1_OVERHEAD)),
+            MostLoad::Fps(fps) => fps,
+        }
+    }
+
+    /// The same of all ports together.
+    pub fn total_fps(&self, size: u32) -> f64 {
+        self.port_fps(size) * self.lanes.iter().map(|lane| lane.share).sum::<f64>()
+    }
+
+    /// All streams at `load` of the most.
+    pub fn lanes(&self, size: u32, load: f64) -> Vec<Lane> {
+        let lane = |lane: &RigLane| Lane {
+            name: lane.stream.clone(),
+            stream: lane.stream.clone(),
+            frame_size: Some(size),
+            rate_fps: self.port_fps(size) * load * lane.share,
+            ..Lane::default()
+        };
+        self.lanes.iter().map(lane).collect()
+    }
+
+    pub fn trial(&self, label: String, size: u32, load: f64, duration_s: f64) -> Trial {
+        Trial { label, lanes: self.lanes(size, load), duration_s }
+    }
+}

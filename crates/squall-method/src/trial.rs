@@ -1,0 +1,169 @@
+//! A trial and what came of it: all that passes between a method and the machines that send.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What is offered to the device under test, and for how long.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Trial {
+    /// For the trial list: `throughput, 64 octets`.
+    pub label: String,
+    pub lanes: Vec<Lane>,
+    /// Seconds from the first departure to the last one's slot.
+    pub duration_s: f64,
+}
+
+/// A stream of the rig, as one trial sends it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Lane {
+    /// Unique in the trial; the results have it.
+    pub name: String,
+    /// The stream of the rig's profile whose frames are sent.
+    pub stream: String,
+    /// Octets with FCS; `None`: as the stream says.
+    pub frame_size: Option<u32>,
+    /// Frames per second.
+    pub rate_fps: f64,
+    /// Ends after this many frames; `None`: at the end of the trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<u64>,
+    /// Begins at this time, ...
+    #[serde(default)]
+    pub start_s: f64,
+    /// ... and ends this much later; `None`: at the end of the trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_s: Option<f64>,
+}
+
+impl Lane {
+    /// Frames that are due in a trial of `duration_s`.
+    pub fn due(&self, duration_s: f64) -> u64 {
+        let active = self.active_s(duration_s);
+        // The frame at 0 is one of them.
+        let slots = (active * self.rate_fps - 1e-9).ceil().max(0.0) as u64;
+        self.frames.map_or(slots, |frames| frames.min(slots))
+    }
+
+    pub fn active_s(&self, duration_s: f64) -> f64 {
+        let rest = (duration_s - self.start_s).max(0.0);
+        self.duration_s.map_or(rest, |active| active.min(rest))
+    }
+}
+
+/// What came of a trial.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Measured {
+    /// In the order of the trial's.
+    pub lanes: Vec<LaneMeasured>,
+    /// Why the trial is not to be counted: the generator's verdict on itself; empty: it kept to
+    /// what it was asked for.
+    #[serde(default)]
+    pub not_kept: Vec<String>,
+    /// Seconds of CPU time.
+    #[serde(default)]
+    pub cpu_s: f64,
+}
+
+/// What came of a lane.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LaneMeasured {
+    pub name: String,
+    pub sent: u64,
+    /// Without duplicates.
+    pub received: u64,
+    pub lost: u64,
+    #[serde(default)]
+    pub duplicates: u64,
+    #[serde(default)]
+    pub reordered: u64,
+    /// Frames per second over the lane's own time.
+    pub offered_fps: f64,
+    /// Frames per second from the first to the last arrival; `None` of fewer than two.
+    pub output_fps: Option<f64>,
+    pub delay: Option<Delay>,
+    /// IPDV of consecutive frames (RFC 3393), magnitude.
+    pub ipdv: Option<Delay>,
+    /// The most frames that were lost in sequence, and how often such a period began (RFC 3357).
+    #[serde(default)]
+    pub longest_loss: u64,
+    #[serde(default)]
+    pub loss_periods: u64,
+}
+
+/// A distribution of times, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Delay {
+    pub min: u64,
+    pub mean: f64,
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub max: u64,
+}
+
+impl Measured {
+    pub fn kept(&self) -> bool {
+        self.not_kept.is_empty()
+    }
+
+    pub fn lane(&self, name: &str) -> Option<&LaneMeasured> {
+        self.lanes.iter().find(|lane| lane.name == name)
+    }
+
+    pub fn sent(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.sent).sum()
+    }
+
+    pub fn lost(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.lost).sum()
+    }
+
+    /// Lost / sent (RFC 7680); 0 of nothing.
+    pub fn loss_ratio(&self) -> f64 {
+        let sent = self.sent();
+        if sent == 0 { 0.0 } else { self.lost() as f64 / sent as f64 }
+    }
+
+    /// What came out, as a part of what was offered, at most 1: the lane that fares worst. A device
+    /// that buffers more than it carries loses nothing yet and gives its frames out more slowly than
+    /// they came.
+    pub fn kept_up(&self) -> f64 {
+        let part = |lane: &LaneMeasured| match lane.output_fps {
+            Some(output) if lane.offered_fps > 0.0 => output / lane.offered_fps,
+            _ => 1.0,
+        };
+        self.lanes.iter().map(part).fold(1.0, f64::min)
+    }
+
+    /// The delays of all lanes: extremes are exact, means weighted, percentiles those of the worst
+    /// lane.
+    pub fn delay(&self) -> Option<Delay> {
+        pooled(self.lanes.iter().filter_map(|lane| Some((lane.received, lane.delay?))))
+    }
+
+    pub fn ipdv(&self) -> Option<Delay> {
+        pooled(self.lanes.iter().filter_map(|lane| Some((lane.received, lane.ipdv?))))
+    }
+}
+
+fn pooled(parts: impl Iterator<Item = (u64, Delay)>) -> Option<Delay> {
+    let (mut n, mut pooled) = (0, None::<Delay>);
+    for (received, delay) in parts {
+        let so_far = pooled.unwrap_or(delay);
+        let weight = received as f64 / (n + received).max(1) as f64;
+        pooled = Some(Delay {
+            min: so_far.min.min(delay.min),
+            mean: so_far.mean + (delay.mean - so_far.mean) * weight,
+            p50: so_far.p50.max(delay.p50),
+            p90: so_far.p90.max(delay.p90),
+            p99: so_far.p99.max(delay.p99),
+            p999: so_far.p999.max(delay.p999),
+            max: so_far.max.max(delay.max),
+        });
+        n += received;
+    }
+    pooled
+}
