@@ -202,6 +202,15 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
+        // Asks for trials and decides; whoever runs them has ports and clocks.
+        crates: &["squall-method"],
+        may_use: &["squall-report", "squall-units"],
+        rows_below: 0,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
+        number: 4,
         crates: &["squall-port-linux", "squall-port-dpdk"],
         may_use: &["squall-port", "squall-units", "squall-bpf"],
         rows_below: 0,
@@ -306,7 +315,14 @@ const TABLE: &[Row] = &[
     Row {
         number: 8,
         crates: &["squall-cli"],
-        may_use: &["squall", "squall-compare", "squall-server", "squall-options", "squall-trex"],
+        may_use: &[
+            "squall",
+            "squall-compare",
+            "squall-server",
+            "squall-options",
+            "squall-method",
+            "squall-trex",
+        ],
         rows_below: 0,
         must_not: &[HTTP, PYTHON, TOML],
         must_not_call: &[],

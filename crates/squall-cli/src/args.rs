@@ -272,7 +272,7 @@ impl TrexOptions {
 }
 
 /// `A=af_packet:eth1`
-fn put_port(profile: &mut Profile, text: &str) -> Result<(), Error> {
+pub fn put_port(profile: &mut Profile, text: &str) -> Result<(), Error> {
     let known = profile.ports.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
     let (name, address) = text
         .split_once('=')

@@ -53,6 +53,7 @@ mod server;
 mod server;
 mod stateful;
 mod table;
+mod test;
 
 use std::{
     io::Write,
@@ -104,6 +105,7 @@ enum Command {
     Lab(lab::Args),
     #[command(flatten)]
     Server(server::Command),
+    Test(Box<test::Args>),
     Compare(compare::Args),
     Completions(docs::CompletionsArgs),
     Man(docs::ManArgs),
@@ -145,6 +147,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Lab(args) => lab::lab(&args),
         Command::Server(command) => server::run(&command),
+        Command::Test(args) => test::test(*args),
         Command::Compare(args) => compare::compare(&args),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),

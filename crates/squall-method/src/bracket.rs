@@ -90,11 +90,14 @@ mod tests {
         while let Some(load) = bracket.next() {
             trials += 1;
             assert!(trials < 60 && load > 0.0 && load <= 1.0, "{load} of {capacity}");
-            bracket.record(load, match load {
-                _ if load > able => Judged::NotKept,
-                _ if load > capacity => Judged::Failed(hints.then_some(capacity)),
-                _ => Judged::Passed,
-            });
+            bracket.record(
+                load,
+                match load {
+                    _ if load > able => Judged::NotKept,
+                    _ if load > capacity => Judged::Failed(hints.then_some(capacity)),
+                    _ => Judged::Passed,
+                },
+            );
         }
         (bracket, trials)
     }

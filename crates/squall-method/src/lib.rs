@@ -3,20 +3,38 @@
 //! A method ([`Method`]) and a [`Rig`] go in; trials go out to a [`Runner`], which sends and
 //! measures; an [`Outcome`] comes out: verdict, figures, tables, plots, and every trial. Knows no
 //! port, no clock and no file: the same trials with the same results give the same outcome.
+//!
+//! ```
+//! use squall_method::{Bench, Device, Method, Patience, Rig, Unwatched, rfc2544};
+//!
+//! let rig = Rig::one_stream("A to B", 1e9);
+//! let settings = rfc2544::Settings { frame_sizes: vec![64], ..Default::default() };
+//! let mut device = Device { capacity_fps: 1e6, buffer: 100.0, delay_ns: 5_000, ..Device::ideal() };
+//! let mut watch = Unwatched;
+//! let mut bench = Bench::new(&mut device, &mut watch, Patience::default());
+//! let outcome = Method::Rfc2544(settings).run(&rig, &mut bench)?;
+//! let found = outcome.figure("throughput/64").unwrap().value;
+//! assert!(found <= 1e6 && found > 0.995e6);
+//! # Ok::<_, squall_method::Halt>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod bench;
 mod bracket;
+mod method;
 mod model;
 mod outcome;
+pub mod render;
+pub mod rfc2544;
 mod rig;
 mod trial;
 
 pub use bench::{Bench, Halt, Patience, Recorded, Runner, Unwatched, Watch};
 pub use bracket::{Bracket, Judged};
+pub use method::{Estimate, Method};
 pub use model::Device;
 pub use outcome::{
     Better, Comparison, Figure, Limit, Outcome, Plot, Series, Status, Table, Verdict, compare,
 };
 pub use rig::{MostLoad, Rig, RigLane};
-pub use trial::{Delay, Lane, LaneMeasured, Measured, Trial};
+pub use trial::{Action, Delay, Lane, LaneMeasured, Measured, PortMeasured, Template, Trial};

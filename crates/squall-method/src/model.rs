@@ -99,7 +99,7 @@ impl Runner for Device {
             .into_iter()
             .collect();
         let lanes = trial.lanes.iter().enumerate().map(lane).collect();
-        Ok(Measured { lanes, not_kept, cpu_s: 0.0 })
+        Ok(Measured { lanes, not_kept, ..Measured::default() })
     }
 
     fn rest(&mut self, seconds: f64) -> Result<(), Halt> {

@@ -172,8 +172,7 @@ impl Outcome {
 
     /// Says so if the generator set a figure's limit.
     pub fn settle(&mut self) {
-        let bound =
-            self.figures.iter().filter(|figure| figure.limit == Limit::Generator);
+        let bound = self.figures.iter().filter(|figure| figure.limit == Limit::Generator);
         let names: Vec<_> = bound.map(|figure| figure.name.as_str()).collect();
         if names.is_empty() {
             return;

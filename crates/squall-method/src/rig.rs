@@ -11,6 +11,8 @@ const L1_OVERHEAD: f64 = 20.0;
 /// Streams of a profile, as a method uses them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rig {
+    /// All ports, in the order of the profile.
+    pub ports: Vec<String>,
     pub lanes: Vec<RigLane>,
     pub most: MostLoad,
 }
@@ -39,7 +41,7 @@ impl Rig {
     /// One stream, on a link of so many bits per second.
     pub fn one_stream(stream: &str, bps_l1: f64) -> Self {
         let lane = RigLane { stream: stream.into(), port: "A".into(), share: 1.0 };
-        Self { lanes: vec![lane], most: MostLoad::BpsL1(bps_l1) }
+        Self { ports: vec!["A".into()], lanes: vec![lane], most: MostLoad::BpsL1(bps_l1) }
     }
 
     /// Ports that send.
@@ -76,6 +78,6 @@ impl Rig {
     }
 
     pub fn trial(&self, label: String, size: u32, load: f64, duration_s: f64) -> Trial {
-        Trial { label, lanes: self.lanes(size, load), duration_s }
+        Trial { label, lanes: self.lanes(size, load), duration_s, ..Trial::default() }
     }
 }

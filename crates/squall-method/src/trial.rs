@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// What is offered to the device under test, and for how long.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -12,6 +13,18 @@ pub struct Trial {
     pub lanes: Vec<Lane>,
     /// Seconds from the first departure to the last one's slot.
     pub duration_s: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<Action>,
+}
+
+/// A command that is run while the trial sends: what resets a device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Action {
+    /// Since the start of the trial.
+    pub at_s: f64,
+    /// For the shell.
+    pub command: String,
 }
 
 /// A stream of the rig, as one trial sends it.
@@ -20,8 +33,12 @@ pub struct Trial {
 pub struct Lane {
     /// Unique in the trial; the results have it.
     pub name: String,
-    /// The stream of the rig's profile whose frames are sent.
+    /// The stream of the rig's profile whose frames are sent; not looked at with a `template`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stream: String,
+    /// Frames that the method makes itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Template>,
     /// Octets with FCS; `None`: as the stream says.
     pub frame_size: Option<u32>,
     /// Frames per second.
@@ -35,6 +52,19 @@ pub struct Lane {
     /// ... and ends this much later; `None`: at the end of the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_s: Option<f64>,
+}
+
+/// A stream that is in no profile, in the words of a profile.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Template {
+    /// The port that sends it.
+    pub port: String,
+    /// `eth(src=02:00:00:00:00:01)/ipv4/udp`.
+    pub packet: String,
+    /// As `[[stream.vary]]` has it.
+    #[serde(default)]
+    pub vary: Vec<Value>,
 }
 
 impl Lane {
@@ -57,6 +87,9 @@ impl Lane {
 pub struct Measured {
     /// In the order of the trial's.
     pub lanes: Vec<LaneMeasured>,
+    /// All frames of each port of the rig, whosever they are.
+    #[serde(default)]
+    pub ports: Vec<PortMeasured>,
     /// Why the trial is not to be counted: the generator's verdict on itself; empty: it kept to
     /// what it was asked for.
     #[serde(default)]
@@ -90,6 +123,20 @@ pub struct LaneMeasured {
     pub longest_loss: u64,
     #[serde(default)]
     pub loss_periods: u64,
+    /// When the last frame that was lost had been due, from the lane's start; where it is known.
+    #[serde(default)]
+    pub last_loss_s: Option<f64>,
+}
+
+/// What a port sent and received.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PortMeasured {
+    pub name: String,
+    pub sent: u64,
+    pub received: u64,
+    /// Received frames that are none of Squall's measured streams.
+    #[serde(default)]
+    pub foreign: u64,
 }
 
 /// A distribution of times, nanoseconds.

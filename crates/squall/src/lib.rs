@@ -48,6 +48,7 @@ pub mod selftest;
 mod session;
 mod sources;
 pub mod totals;
+pub mod trials;
 
 pub use capture::Capture;
 pub use cpus::allowed as allowed_cpus;
@@ -68,6 +69,7 @@ pub use squall_measure::{
     By, FlowSettings, Pace,
     kinds::{Kind as SequenceKind, Wanted as SequenceKinds},
 };
+pub use squall_method as method;
 pub use squall_options::{self as options, Multiplier, RunOptions};
 pub use squall_plan::{
     Placement, Plan, PlanPort, PlanReplay, PlanStream, PlanWorker, PlannedLoad, PlannedPool,

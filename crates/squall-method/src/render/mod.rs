@@ -1,0 +1,11 @@
+//! An outcome for people and for other programs.
+
+mod csv;
+mod html;
+mod junit;
+mod text;
+
+pub use csv::csv;
+pub use html::html;
+pub use junit::junit;
+pub use text::{changes, text, trial_line};

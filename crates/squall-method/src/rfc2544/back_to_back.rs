@@ -1,0 +1,147 @@
+//! RFC 9004: the longest burst at the highest rate without loss, and the buffer that this takes.
+
+use squall_report::render::human::seconds;
+
+use super::{Settings, figure, throughput::Found};
+use crate::{
+    bench::{Bench, Halt},
+    outcome::{Better, Limit, Outcome, Table},
+    rig::Rig,
+    trial::{Measured, Trial},
+};
+
+/// One search.
+struct Burst {
+    /// Frames of each stream.
+    frames: u64,
+    /// The part of the highest rate that came out while it lasted.
+    output: f64,
+    limit: Limit,
+}
+
+pub fn all(
+    settings: &Settings,
+    rig: &Rig,
+    found: &[Found],
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    let columns = [
+        "Frame size",
+        "Longest burst",
+        "Least",
+        "Most",
+        "Implied buffer time",
+        "Corrected buffer time",
+        "Buffer",
+        "",
+    ];
+    let mut table = Table::new("Back-to-back frames (RFC 9004)", &columns);
+    for one in found {
+        if one.limit != Limit::Device {
+            // RFC 9004 §5.1: it tells nothing of a device that keeps up.
+            outcome.notes.push(format!(
+                "back-to-back at {} octets: not run, as no rate that was offered exceeds the \
+                 throughput",
+                one.size
+            ));
+            continue;
+        }
+        let mut bursts: Vec<Burst> = Vec::new();
+        for number in 1..=settings.bursts {
+            let before = bursts.last().map(|burst| burst.frames);
+            bursts.push(longest(settings, rig, one.size, number, before, bench)?);
+        }
+        say(rig, one, &bursts, &mut table, outcome);
+    }
+    outcome.tables.push(table);
+    Ok(())
+}
+
+/// The longest burst of which nothing is lost, by halves between one that passed and one that did
+/// not; `before`: what the last search found.
+fn longest(
+    settings: &Settings,
+    rig: &Rig,
+    size: u32,
+    number: u32,
+    before: Option<u64>,
+    bench: &mut Bench<'_>,
+) -> Result<Burst, Halt> {
+    let most = rig.lanes(size, 1.0).iter().map(|lane| lane.rate_fps).fold(0.0, f64::max);
+    let most = (most * settings.burst_s).floor().max(2.0) as u64;
+    let (mut passed, mut failed) = (0, most + 1);
+    let mut found = Burst { frames: 0, output: 0.0, limit: Limit::Device };
+    let mut next = before.map_or(most, |frames| frames.clamp(1, most));
+    // A guess is rarely off by more than one: from there on in steps of 1, 2, 4 ...
+    let mut step = 1;
+    while failed - passed > 1 {
+        let label = format!("back-to-back, {size} octets, {number}, {next} frames");
+        let measured = bench.trial(burst(rig, size, next, label))?;
+        if measured.kept() && measured.lost() == 0 {
+            (passed, found.frames, found.output) = (next, next, measured.kept_up());
+            next = (passed + step).min(passed + (failed - passed).div_ceil(2)).min(most);
+            step *= 2;
+            continue;
+        }
+        failed = next;
+        let half = passed + (failed - passed) / 2;
+        found.limit = if measured.kept() { Limit::Device } else { Limit::Generator };
+        let guess = guess(&measured, next, measured.kept_up()).filter(|_| measured.kept());
+        next = guess.filter(|guess| (passed + 1..failed).contains(guess)).unwrap_or(half).max(1);
+        step = 1;
+    }
+    if passed == most {
+        found.limit = Limit::Offered;
+    }
+    Ok(found)
+}
+
+/// The burst of which nothing would have been lost, if the device drops what finds its queue full.
+fn guess(measured: &Measured, frames: u64, output: f64) -> Option<u64> {
+    let lost = measured.lanes.iter().map(|lane| lane.lost).max()? as f64;
+    let kept = frames as f64 - lost / (1.0 - output).max(1e-9);
+    (kept >= 1.0).then_some(kept.round() as u64)
+}
+
+fn burst(rig: &Rig, size: u32, frames: u64, label: String) -> Trial {
+    let mut lanes = rig.lanes(size, 1.0);
+    lanes.iter_mut().for_each(|lane| lane.frames = Some(frames));
+    let longest = lanes.iter().map(|lane| frames as f64 / lane.rate_fps).fold(0.0, f64::max);
+    Trial { label, lanes, duration_s: longest, ..Trial::default() }
+}
+
+fn say(rig: &Rig, found: &Found, bursts: &[Burst], table: &mut Table, outcome: &mut Outcome) {
+    let size = found.size;
+    let n = bursts.len() as f64;
+    let mean = bursts.iter().map(|burst| burst.frames as f64).sum::<f64>() / n;
+    let variance = bursts.iter().map(|burst| (burst.frames as f64 - mean).powi(2)).sum::<f64>() / n;
+    let output = bursts.iter().map(|burst| burst.output).sum::<f64>() / n;
+    let limit = bursts.iter().map(|b| b.limit).find(|l| *l != Limit::Device).unwrap_or_default();
+    let rate = rig.lanes(size, 1.0).iter().map(|lane| lane.rate_fps).fold(0.0, f64::max);
+    // RFC 9004 §5.5; by what came out of the burst rather than by the throughput, whose error would
+    // count once for each frame of the burst.
+    let implied_s = mean / rate;
+    let corrected_s = implied_s * (1.0 - found.load);
+    let buffer = mean * (1.0 - output);
+    let mut push = |name, value, unit: &str, noise| {
+        let (better, limit) = (Better::Higher, limit);
+        outcome.figures.push(figure(name, size, value, unit, better, noise, limit));
+    };
+    let noise = variance.sqrt().max(1.0);
+    push("back-to-back", mean, "frames", noise);
+    push("buffer_time", corrected_s, "s", noise / rate);
+    push("buffer", buffer, "frames", (noise * (1.0 - output)).max(1.0));
+    let range = [bursts.iter().map(|b| b.frames).min(), bursts.iter().map(|b| b.frames).max()];
+    let [least, most] = range.map(|frames| frames.unwrap_or(0).to_string());
+    table.rows.push(vec![
+        size.to_string(),
+        format!("{mean:.1} frames"),
+        least,
+        most,
+        seconds(implied_s),
+        seconds(corrected_s),
+        format!("{buffer:.1} frames"),
+        limit.mark().into(),
+    ]);
+}

@@ -1,0 +1,119 @@
+//! §26.5 and §26.6: how long frames are lost after an overload, and after a reset.
+
+use squall_report::render::human::seconds;
+
+use super::{Settings, figure, throughput::Found};
+use crate::{
+    bench::{Bench, Halt},
+    outcome::{Better, Limit, Outcome, Table},
+    rig::Rig,
+    trial::{Action, Lane, LaneMeasured, Trial},
+};
+
+/// Of the throughput, or the most that can be offered.
+const OVERLOAD: f64 = 1.1;
+const AFTER: f64 = 0.5;
+const RESET_AT_S: f64 = 2.0;
+
+pub fn overload(
+    settings: &Settings,
+    rig: &Rig,
+    found: &[Found],
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    let columns = ["Frame size", "Overload", "Then", "Lost after", "Recovery time"];
+    let mut table = Table::new("System recovery (RFC 2544 §26.5)", &columns);
+    for one in found.iter().filter(|one| one.load > 0.0 && one.limit == Limit::Device) {
+        let label = format!("system recovery, {} octets", one.size);
+        let trial = over_and_under(settings, rig, one, label);
+        let measured = bench.trial(trial.clone())?;
+        if !measured.kept() {
+            let text = "system recovery: the generator did not keep to the overload";
+            outcome.notes.push(format!("{text} at {} octets", one.size));
+            continue;
+        }
+        let under = trial.lanes.iter().zip(&measured.lanes).filter(|(lane, _)| lane.start_s > 0.0);
+        let (time, lost) = under.fold((0.0_f64, 0), |(time, lost), (lane, measured)| {
+            (time.max(outage_s(lane, measured)), lost + measured.lost)
+        });
+        // To the frame that came through.
+        let noise =
+            2.0 / trial.lanes.iter().map(|lane| lane.rate_fps).fold(f64::INFINITY, f64::min);
+        let figure = figure("recovery", one.size, time, "s", Better::Lower, noise, Limit::Device);
+        outcome.figures.push(figure);
+        let rate = |load: f64| format!("{:.0} frames/s", load * rig.total_fps(one.size));
+        table.rows.push(vec![
+            one.size.to_string(),
+            rate((one.load * OVERLOAD).min(1.0)),
+            rate((one.load * OVERLOAD).min(1.0) * AFTER),
+            lost.to_string(),
+            seconds(time),
+        ]);
+    }
+    outcome.tables.push(table);
+    Ok(())
+}
+
+/// Each stream at 110 % of the throughput, and then at half of that.
+fn over_and_under(settings: &Settings, rig: &Rig, found: &Found, label: String) -> Trial {
+    let over = (found.load * OVERLOAD).min(1.0);
+    let mut lanes = rig.lanes(found.size, over);
+    lanes.iter_mut().for_each(|lane| lane.duration_s = Some(settings.overload_s));
+    let under = rig.lanes(found.size, over * AFTER).into_iter().map(|lane| Lane {
+        name: format!("{} after the overload", lane.name),
+        start_s: settings.overload_s,
+        ..lane
+    });
+    lanes.extend(under);
+    Trial { label, lanes, duration_s: 2.0 * settings.overload_s, ..Trial::default() }
+}
+
+/// From the rate's reduction to the last loss: frames that are lost in sequence take a slot each.
+fn outage_s(lane: &Lane, measured: &LaneMeasured) -> f64 {
+    match measured.loss_periods {
+        0 => 0.0,
+        1 => measured.longest_loss as f64 / lane.rate_fps,
+        // Between the first and the last period frames came through.
+        _ => measured.last_loss_s.unwrap_or(measured.lost as f64 / lane.rate_fps),
+    }
+}
+
+pub fn reset(
+    settings: &Settings,
+    rig: &Rig,
+    found: &[Found],
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    // §26.6: the smallest size is enough.
+    let Some(one) = found.iter().filter(|one| one.load > 0.0).min_by_key(|one| one.size) else {
+        outcome.notes.push("reset: not measured, as nothing passed".into());
+        return Ok(());
+    };
+    let command = settings.reset_command.clone();
+    let hint = if command.is_some() { "" } else { ": reset the device now" };
+    let label = format!("reset, {} octets{hint}", one.size);
+    let trial = Trial {
+        action: command.map(|command| Action { at_s: RESET_AT_S, command }),
+        ..rig.trial(label, one.size, one.load, settings.reset_s)
+    };
+    let measured = bench.trial(trial.clone())?;
+    if !measured.kept() {
+        outcome.notes.push("reset: the generator did not keep to the rate".into());
+        return Ok(());
+    }
+    let outages = trial.lanes.iter().zip(&measured.lanes);
+    let time = outages.map(|(lane, measured)| measured.longest_loss as f64 / lane.rate_fps);
+    let time = time.fold(0.0, f64::max);
+    if time == 0.0 {
+        outcome.notes.push("reset: no frame was lost, so no reset was seen".into());
+        return Ok(());
+    }
+    let noise = 2.0 / trial.lanes.iter().map(|lane| lane.rate_fps).fold(f64::INFINITY, f64::min);
+    outcome.figures.push(figure("reset", one.size, time, "s", Better::Lower, noise, Limit::Device));
+    let mut table = Table::new("Reset (RFC 2544 §26.6)", &["Frame size", "Recovery time"]);
+    table.rows.push(vec![one.size.to_string(), seconds(time)]);
+    outcome.tables.push(table);
+    Ok(())
+}
