@@ -6,6 +6,7 @@ mod edit;
 mod exact;
 mod examples;
 mod golden;
+mod methods;
 mod mistakes;
 mod replay;
 mod union;
