@@ -2,12 +2,12 @@
 
 use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use squall::{
     Error, Format, Profile,
     method::{
-        Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, compare,
-        render, rfc2544,
+        Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, capacity,
+        compare, render, rfc2544,
     },
     render::human,
     trials::Test,
@@ -52,6 +52,14 @@ enum Methods {
         #[command(flatten)]
         common: Box<Common>,
     },
+    /// Connections per second and at once, goodput, and the flow table of a firewall, NAT or load
+    /// balancer
+    Capacity {
+        #[command(flatten)]
+        settings: capacity::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
 }
 
 /// What all methods have.
@@ -69,6 +77,18 @@ struct Common {
     /// Spread the frames of each direction over N flows, by UDP port (without a profile)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16_000))]
     flows: u16,
+    /// Addresses of clients, on the first port (without a profile)
+    #[arg(long, value_name = "ADDRESSES", default_value = "198.18.0.16-198.18.15.254")]
+    clients: String,
+    /// Addresses of servers, on the second port (without a profile)
+    #[arg(long, value_name = "ADDRESSES", default_value = "198.19.0.16-198.19.0.19")]
+    servers: String,
+    /// Router of the clients (without a profile)
+    #[arg(long, value_name = "ADDRESS")]
+    gateway: Option<String>,
+    /// Router of the servers (without a profile)
+    #[arg(long, value_name = "ADDRESS")]
+    gateway2: Option<String>,
     /// The most that each port sends, on the line: 1Gbps, 100kpps [default: what its link carries]
     #[arg(long, value_name = "RATE")]
     max_rate: Option<Rate>,
@@ -125,12 +145,13 @@ impl Choice for OfTests {
 pub fn test(args: Args) -> Result<ExitCode, Error> {
     let (method, common) = args.method.parts();
     let method = if common.quick { method.quick() } else { method };
+    let flows = method.wants_flows();
     let files = Files::create(&common)?;
     let baseline = common.baseline.as_ref().map(read_outcome).transpose()?;
     let rest_s = common.rest.unwrap_or(if common.quick { 0.2 } else { 5.0 });
     let test = Test {
         method,
-        profile: common.profile()?,
+        profile: common.profile(flows)?,
         options: common.options.run.clone(),
         most: common.max_rate,
         patience: Patience { repeats: common.repeats, rest_s },
@@ -159,6 +180,7 @@ impl Methods {
     fn parts(self) -> (Method, Common) {
         match self {
             Self::Rfc2544 { settings, common } => (Method::Rfc2544(settings), *common),
+            Self::Capacity { settings, common } => (Method::Capacity(settings), *common),
         }
     }
 }
@@ -189,15 +211,16 @@ fn read_outcome(path: &PathBuf) -> Result<Outcome, Error> {
 }
 
 impl Common {
-    fn profile(&self) -> Result<Profile, Error> {
-        let Some(path) = &self.profile else { return self.between_ports() };
+    fn profile(&self, flows: bool) -> Result<Profile, Error> {
+        let Some(path) = &self.profile else {
+            return if flows { self.clients_and_servers() } else { self.between_ports() };
+        };
         let mut profile = Profile::load(path)?;
         self.port.iter().try_for_each(|text| put_port(&mut profile, text))?;
         Ok(profile)
     }
 
-    /// UDP from each port to the next, with the addresses and ports of RFC 2544, appendix C.
-    fn between_ports(&self) -> Result<Profile, Error> {
+    fn ports(&self) -> Result<Map<String, Value>, Error> {
         let mut ports = Map::new();
         for text in &self.port {
             let (name, address) = text.split_once('=').ok_or_else(|| {
@@ -205,6 +228,47 @@ impl Common {
             })?;
             ports.insert(name.to_owned(), json!(address));
         }
+        match ports.is_empty() {
+            true => {
+                let text =
+                    "no profile and no ports\n  try rig.toml, or --port A=eth1 --port B=eth2";
+                Err(Error::Usage(text.into()))
+            }
+            false => Ok(ports),
+        }
+    }
+
+    /// Clients on the first port, servers on the second.
+    fn clients_and_servers(&self) -> Result<Profile, Error> {
+        let ports = self.ports()?;
+        let mut names = ports.keys();
+        let clients = names.next();
+        let network = |gateway: &Option<String>| match gateway {
+            Some(gateway) => json!({"gateway": [gateway]}),
+            None => json!({}),
+        };
+        let text = json!({
+            "ports": ports,
+            "flows": {
+                "clients": clients,
+                "servers": names.next().or(clients),
+                "client_network": network(&self.gateway),
+                "server_network": network(&self.gateway2),
+            },
+            "template": [{
+                "name": "http",
+                "clients": self.clients,
+                "servers": self.servers,
+                "app": "http",
+                "cps": 1,
+            }],
+        });
+        Ok(Profile::parse(&text.to_string(), "<command line>", Format::Json)?)
+    }
+
+    /// UDP from each port to the next, with the addresses and ports of RFC 2544, appendix C.
+    fn between_ports(&self) -> Result<Profile, Error> {
+        let ports = self.ports()?;
         let names: Vec<&String> = ports.keys().collect();
         let mut pairs: Vec<(usize, usize)> = match names.len() {
             0 => {

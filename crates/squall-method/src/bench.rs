@@ -110,6 +110,18 @@ impl<'a> Bench<'a> {
         &self.trials
     }
 
+    /// Lets the device come to rest for longer than between any two trials; not before a trial that
+    /// is known already.
+    ///
+    /// # Errors
+    /// Why no trial can be run any more.
+    pub fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
+        match self.known.as_slice() {
+            [] => self.runner.rest(seconds),
+            _ => Ok(()),
+        }
+    }
+
     /// Runs `trial`, and again as often as allowed while the generator does not keep to it. The
     /// last result may still be one that is not [`Measured::kept`]: it says nothing of the device.
     ///

@@ -21,6 +21,7 @@
 
 mod bench;
 mod bracket;
+pub mod capacity;
 mod method;
 mod model;
 mod outcome;
@@ -37,4 +38,7 @@ pub use outcome::{
     Better, Comparison, Figure, Limit, Outcome, Plot, Series, Status, Table, Verdict, compare,
 };
 pub use rig::{MostLoad, Rig, RigLane};
-pub use trial::{Action, Delay, Lane, LaneMeasured, Measured, PortMeasured, Template, Trial};
+pub use trial::{
+    Action, Delay, FlowLoad, FlowsMeasured, Http, Lane, LaneMeasured, Measured, PortMeasured,
+    Template, Trial,
+};

@@ -2,7 +2,7 @@
 
 use crate::{
     bench::{Halt, Runner},
-    trial::{Delay, LaneMeasured, Measured, Trial},
+    trial::{Delay, FlowLoad, FlowsMeasured, LaneMeasured, Measured, Trial},
 };
 
 /// A queue of `buffer` frames that is served at `capacity_fps`, seen as a fluid, and a delay.
@@ -14,6 +14,9 @@ pub struct Device {
     pub delay_ns: u64,
     /// The most that the generator keeps to, frames per second.
     pub generator_fps: f64,
+    /// Connections per second, and connections open at once, that it carries.
+    pub cps: f64,
+    pub connections: f64,
     /// Seconds that trials and rests have taken.
     pub spent_s: f64,
 }
@@ -26,7 +29,48 @@ impl Device {
             buffer: f64::INFINITY,
             delay_ns: 0,
             generator_fps: f64::INFINITY,
+            cps: f64::INFINITY,
+            connections: f64::INFINITY,
             spent_s: 0.0,
+        }
+    }
+
+    /// What of a load of connections it carries.
+    fn connections(&self, load: &FlowLoad, duration_s: f64) -> FlowsMeasured {
+        let steady_s = (duration_s - (load.ramp_up_s + load.ramp_down_s) / 2.0).max(0.0);
+        let due = load.cps * steady_s;
+        let attempted = load.limit.map_or(due, |limit| due.min(limit as f64)).floor();
+        let holds_s = load.http.map_or(0.0, |http| http.think_s * f64::from(http.requests - 1));
+        let open = (load.cps * holds_s.min(duration_s)).min(attempted).max(1.0);
+        let too_fast = (1.0 - self.cps / load.cps).max(0.0);
+        let too_many = (1.0 - self.connections / open).max(0.0);
+        let failed = (attempted * too_fast.max(too_many)).ceil();
+        let completed = attempted - failed;
+        let octets = load.http.map_or(1_000, |http| http.object_octets * u64::from(http.requests));
+        let delay = Delay {
+            min: 2 * self.delay_ns,
+            mean: 2.0 * self.delay_ns as f64,
+            p50: 2 * self.delay_ns,
+            p90: 2 * self.delay_ns,
+            p99: 2 * self.delay_ns,
+            p999: 2 * self.delay_ns,
+            max: 2 * self.delay_ns,
+        };
+        FlowsMeasured {
+            attempted: attempted as u64,
+            established: completed as u64,
+            completed: completed as u64,
+            failed: (failed > 0.0).then(|| ("refused".into(), failed as u64)).into_iter().collect(),
+            peak_active: open.min(self.connections) as u64,
+            completed_cps: load.cps.min(self.cps),
+            goodput_bps: load.cps.min(self.cps) * octets as f64 * 8.0,
+            received_octets: octets * completed as u64,
+            tcp_sent_octets: octets * completed as u64,
+            setup: Some(delay),
+            first_byte: Some(delay),
+            transaction: Some(delay),
+            duration: Some(delay),
+            ..FlowsMeasured::default()
         }
     }
 
@@ -94,12 +138,13 @@ impl Runner for Device {
             }
         };
         self.spent_s += trial.duration_s;
+        let flows = trial.flows.as_ref().map(|load| self.connections(load, trial.duration_s));
         let not_kept = (busiest > self.generator_fps)
             .then(|| format!("cannot send {busiest} frames/s"))
             .into_iter()
             .collect();
         let lanes = trial.lanes.iter().enumerate().map(lane).collect();
-        Ok(Measured { lanes, not_kept, ..Measured::default() })
+        Ok(Measured { lanes, not_kept, flows, ..Measured::default() })
     }
 
     fn rest(&mut self, seconds: f64) -> Result<(), Halt> {

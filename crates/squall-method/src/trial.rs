@@ -1,5 +1,7 @@
 //! A trial and what came of it: all that passes between a method and the machines that send.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,6 +17,47 @@ pub struct Trial {
     pub duration_s: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
+    /// Connections, beside or in the place of streams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<FlowLoad>,
+}
+
+/// Connections that clients open to servers, through the device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FlowLoad {
+    /// Connections that begin per second, of all templates together.
+    pub cps: f64,
+    /// Connections in all; `None`: as many as begin in the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// What clients and servers say; `None`: the templates of the profile, in their shares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<Http>,
+    /// Of the trial's duration, the time of a linear rise from 0, and of a fall to 0.
+    #[serde(default)]
+    pub ramp_up_s: f64,
+    #[serde(default)]
+    pub ramp_down_s: f64,
+    /// Settings of TCP, of both sides: `congestion_control`, `receive_buffer`, ...
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tcp: BTreeMap<String, String>,
+}
+
+/// HTTP/1.1 GETs, between the clients and servers of the profile's first template.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Http {
+    /// Octets of a response's body.
+    pub object_octets: u64,
+    /// Requests of each connection.
+    pub requests: u32,
+    /// Between a response and the next request.
+    #[serde(default)]
+    pub think_s: f64,
+    /// Over TLS.
+    #[serde(default)]
+    pub tls: bool,
 }
 
 /// A command that is run while the trial sends: what resets a device.
@@ -90,6 +133,8 @@ pub struct Measured {
     /// All frames of each port of the rig, whosever they are.
     #[serde(default)]
     pub ports: Vec<PortMeasured>,
+    #[serde(default)]
+    pub flows: Option<FlowsMeasured>,
     /// Why the trial is not to be counted: the generator's verdict on itself; empty: it kept to
     /// what it was asked for.
     #[serde(default)]
@@ -126,6 +171,46 @@ pub struct LaneMeasured {
     /// When the last frame that was lost had been due, from the lane's start; where it is known.
     #[serde(default)]
     pub last_loss_s: Option<f64>,
+}
+
+/// Connections as their clients saw them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowsMeasured {
+    pub attempted: u64,
+    pub established: u64,
+    pub completed: u64,
+    /// By reason: `reset`, `connect_timeout`, ...
+    pub failed: BTreeMap<String, u64>,
+    /// What peers did otherwise than the program says, responses of HTTP other than 2xx and 3xx, and
+    /// failures of TLS.
+    pub errors: u64,
+    /// Most that were open at one time.
+    pub peak_active: u64,
+    /// Connections that completed per second at full load, and application data of both sides,
+    /// bits per second.
+    pub completed_cps: f64,
+    pub goodput_bps: f64,
+    /// Application data, octets, that clients received.
+    pub received_octets: u64,
+    /// Application data of both sides that TCP sent, and what of it was sent again.
+    pub tcp_sent_octets: u64,
+    pub tcp_resent_octets: u64,
+    pub setup: Option<Delay>,
+    pub first_byte: Option<Delay>,
+    pub transaction: Option<Delay>,
+    pub duration: Option<Delay>,
+}
+
+impl FlowsMeasured {
+    pub fn failures(&self) -> u64 {
+        self.failed.values().sum::<u64>() + self.errors
+    }
+
+    /// Failed / attempted, 0 to 1.
+    pub fn failed_ratio(&self) -> f64 {
+        let part = self.failures() as f64 / self.attempted.max(1) as f64;
+        part.min(1.0)
+    }
 }
 
 /// What a port sent and received.

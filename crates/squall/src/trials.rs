@@ -11,16 +11,22 @@ use std::{
 
 use serde_json::{Map, json};
 use squall_method::{
-    Action, Bench, Delay, Estimate, Halt, Lane, LaneMeasured, Measured, Method, MostLoad, Outcome,
-    Patience, PortMeasured, Recorded, Rig, RigLane, Runner, Template, Trial, Watch,
+    Action, Bench, Delay, Estimate, FlowLoad, FlowsMeasured, Halt, Http, Lane, LaneMeasured,
+    Measured, Method, MostLoad, Outcome, Patience, PortMeasured, Recorded, Rig, RigLane, Runner,
+    Template, Trial, Watch,
 };
 use squall_options::{RunOptions, Time};
-use squall_profile::{Format, Mode, Profile, SizeLaw, Stream};
+use squall_profile::{
+    Arrival, Flows, Format, Mode, Profile, Ramp, Said, Says, SizeLaw, Stream,
+    Template as FlowTemplate,
+};
 use squall_units::{Nanos, Rate, RateUnit};
 
 use crate::{
     Error, Run, Session,
-    report::{Distribution, PortReport, Report, StreamReport},
+    report::{
+        Distribution, PortReport, Reason, ReasonCode, Report, StreamReport, flows::FlowsReport,
+    },
 };
 
 /// How often a running trial looks whether to stop.
@@ -44,14 +50,32 @@ pub struct Test {
 }
 
 impl Test {
+    fn trials<'a>(&self, stop: &'a dyn Fn() -> bool) -> Result<Trials<'a>, Error> {
+        let profile = &self.profile;
+        let lacks = |what: &str, hint: &str| {
+            Err(Error::Usage(format!("{}: there {what} to test with\n  {hint}", profile.origin)))
+        };
+        if self.method.wants_flows() && profile.flows.is_none() {
+            return lacks("are no flows", "add [flows], a [[pool]] of clients and a [[template]]");
+        }
+        if self.method.wants_rate() && profile.streams.is_empty() {
+            return lacks("is no stream", "add a [[stream]] for each direction");
+        }
+        Trials::new(profile.clone(), self.options.clone(), stop)
+    }
+
+    fn rig(&self, trials: &Trials<'_>) -> Result<Rig, Error> {
+        let nothing = (!self.method.wants_rate()).then(|| Rate::pps(1));
+        trials.rig(self.most.or(nothing))
+    }
+
     /// How long it takes, if the device carries half of what is offered at most.
     ///
     /// # Errors
     /// Wrong settings, and a profile that no trial can send.
     pub fn estimate(&self) -> Result<Estimate, Error> {
         let never = || false;
-        let rig =
-            Trials::new(self.profile.clone(), self.options.clone(), &never)?.rig(self.most)?;
+        let rig = self.rig(&self.trials(&never)?)?;
         self.method.estimate(&rig, self.patience).map_err(error)
     }
 
@@ -93,8 +117,8 @@ impl Test {
     /// Wrong settings, ports that do not open, a journal of another test.
     pub fn run(&self, watch: &mut dyn Watch, stop: &dyn Fn() -> bool) -> Result<Outcome, Error> {
         let began = (SystemTime::now(), Instant::now());
-        let mut runner = Trials::new(self.profile.clone(), self.options.clone(), stop)?;
-        let rig = runner.rig(self.most)?;
+        let mut runner = self.trials(stop)?;
+        let rig = self.rig(&runner)?;
         let profile = self.profile.to_toml();
         let (journal, known) = match &self.journal {
             Some(path) => {
@@ -171,18 +195,12 @@ impl<'a> Trials<'a> {
     /// `options` apply to each trial, but for its end.
     ///
     /// # Errors
-    /// A profile without streams, or whose ports no trial can use.
+    /// Whose ports no trial can use.
     pub fn new(
         profile: Profile,
         options: RunOptions,
         stop: &'a dyn Fn() -> bool,
     ) -> Result<Self, Error> {
-        if profile.streams.is_empty() {
-            return Err(Error::Usage(format!(
-                "{}: there is no stream to test with\n  add a [[stream]] for each direction",
-                profile.origin
-            )));
-        }
         let planned = Session::new(profile.clone()).with(options.clone())?.check_only()?;
         let speeds = planned.limits.iter().map(|limit| limit.speed_bps).collect();
         Ok(Self { profile, options, stop, virtual_time: planned.virtual_time, speeds })
@@ -237,8 +255,15 @@ impl<'a> Trials<'a> {
             .iter()
             .map(|lane| self.stream(lane, trial.duration_s))
             .collect::<Result<_, _>>()?;
+        profile.flows = match (&trial.flows, &self.profile.flows) {
+            (Some(load), Some(flows)) => Some(loaded(flows, load, trial.duration_s)?),
+            (Some(_), None) => return Err(Halt::Usage("the profile has no flows".into())),
+            (None, _) => None,
+        };
+        profile.replays.clear();
+        profile.attacks.clear();
         // Bursts end by themselves; their last frame is not to be cut off.
-        let counted = trial.lanes.iter().all(|lane| lane.frames.is_some());
+        let counted = trial.flows.is_none() && trial.lanes.iter().all(|lane| lane.frames.is_some());
         profile.stop = squall_profile::Stop {
             duration: (!counted).then(|| Nanos::from_secs_f64(trial.duration_s)),
             ..Default::default()
@@ -369,6 +394,61 @@ impl<'a> Acting<'a> {
     }
 }
 
+/// The flows of one trial.
+fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<Flows, Halt> {
+    let mut flows = Flows { limit: load.limit, ..flows.clone() };
+    if let Some(http) = load.http {
+        flows.templates.truncate(1);
+        flows.templates.iter_mut().for_each(|template| speaks_http(template, http));
+    }
+    let all: f64 = flows.templates.iter().map(|template| template.arrival.amount()).sum();
+    for template in &mut flows.templates {
+        let share = if all > 0.0 { template.arrival.amount() / all } else { 1.0 };
+        let poisson = matches!(
+            template.arrival,
+            Arrival::Cps { poisson: true, .. } | Arrival::Weight { poisson: true, .. }
+        );
+        template.arrival = Arrival::Cps { cps: load.cps * share, poisson };
+        template.stages.clear();
+        (template.limit, template.duration, template.after) = Default::default();
+        let settings = load.tcp.iter().map(|(name, value)| (name.clone(), value.as_str().into()));
+        template.tcp.settings.extend(settings);
+    }
+    if flows.templates.is_empty() {
+        return Err(Halt::Usage("the profile has no template of flows".into()));
+    }
+    flows.target = None;
+    let hold_s = duration_s - load.ramp_up_s - load.ramp_down_s;
+    flows.ramp = Ramp {
+        up: Nanos::from_secs_f64(load.ramp_up_s),
+        hold: Some(Nanos::from_secs_f64(hold_s.max(0.0))),
+        down: Nanos::from_secs_f64(load.ramp_down_s),
+    };
+    Ok(flows)
+}
+
+/// The same clients and servers with HTTP between them.
+fn speaks_http(template: &mut FlowTemplate, http: Http) {
+    let scheme = if http.tls { "https" } else { "http" };
+    let mut options = vec![
+        ("url".to_owned(), Said::from(format!("{scheme}://dut.example/").as_str())),
+        ("body".to_owned(), Said::from(http.object_octets.to_string().as_str())),
+        ("requests".to_owned(), Said::from(http.requests.to_string().as_str())),
+    ];
+    if http.think_s > 0.0 {
+        let think = Nanos::from_secs_f64(http.think_s).to_string();
+        options.push(("think".to_owned(), Said::from(think.as_str())));
+    }
+    template.says = Says::App { app: Said::from("http"), options };
+    template.data = None;
+    template.udp = false;
+    if http.tls {
+        template.tls.get_or_insert_default();
+    } else {
+        template.tls = None;
+    }
+}
+
 fn halt(error: Error) -> Halt {
     match error {
         Error::Environment(_) | Error::Engine(_) => Halt::Environment(error.to_string()),
@@ -415,14 +495,48 @@ fn measured(trial: &Trial, report: &Report) -> Measured {
         received: port.rx.packets,
         foreign: port.rx.unsigned_packets,
     };
-    let verdict = &report.verdict;
-    let reasons = verdict.reasons.iter().map(|reason| reason.text.clone());
+    let flows = report.flows.as_ref().and_then(flows_measured);
+    // A device that lets no connection through is no fault of the generator.
+    let tried = flows.as_ref().is_some_and(|flows| flows.attempted > 0);
+    let counts = |reason: &&Reason| !(tried && reason.code == ReasonCode::NotDone);
+    let reasons = report.verdict.reasons.iter().filter(counts);
+    let not_kept: Vec<String> = reasons.map(|reason| reason.text.clone()).collect();
     Measured {
         lanes: trial.lanes.iter().map(lane).collect(),
         ports: report.ports.iter().map(port).collect(),
-        not_kept: if verdict.valid { Vec::new() } else { reasons.collect() },
+        flows,
+        not_kept,
         cpu_s: report.cpu.user_s + report.cpu.system_s,
     }
+}
+
+fn flows_measured(flows: &FlowsReport) -> Option<FlowsMeasured> {
+    let client = flows.total.client.as_ref()?;
+    let sides = [Some(client), flows.total.server.as_ref()];
+    let tcp =
+        |name: &str| -> u64 { sides.iter().flatten().filter_map(|side| side.tcp.get(name)).sum() };
+    let bad = client.http.iter().filter(|(class, _)| !matches!(class.as_str(), "2xx" | "3xx"));
+    let tls = client.tls.iter().flat_map(|tls| tls.failed.values());
+    let steady = client.steady.as_ref();
+    let server = flows.total.server.as_ref().and_then(|server| server.steady.as_ref());
+    Some(FlowsMeasured {
+        attempted: client.attempted,
+        established: client.established,
+        completed: client.completed,
+        failed: client.failed.clone(),
+        errors: client.protocol_errors.values().chain(bad.map(|(_, n)| n)).chain(tls).sum(),
+        peak_active: client.peak_active,
+        completed_cps: steady.map_or(client.cps, |steady| steady.completed_cps),
+        goodput_bps: steady.map_or(client.goodput_bps, |steady| steady.goodput_bps)
+            + server.map_or(0.0, |server| server.goodput_bps),
+        received_octets: client.received_octets,
+        tcp_sent_octets: tcp("sent") + tcp("retransmit_octets"),
+        tcp_resent_octets: tcp("retransmit_octets"),
+        setup: client.setup_ns.as_ref().map(delay),
+        first_byte: client.first_byte_ns.as_ref().map(delay),
+        transaction: client.transaction_ns.as_ref().map(delay),
+        duration: client.duration_ns.as_ref().map(delay),
+    })
 }
 
 fn lane_measured(lane: &Lane, stream: &StreamReport) -> LaneMeasured {

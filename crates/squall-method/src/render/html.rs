@@ -89,7 +89,7 @@ fn plot(plot: &crate::outcome::Plot) -> Plot {
 }
 
 const TRIALS: [&str; 8] =
-    ["Trial", "What", "Duration", "Sent", "Lost", "Loss ratio", "Mean latency", "Counted"];
+    ["Trial", "What", "Duration", "Sent", "Lost", "Ratio", "Mean latency", "Counted"];
 
 fn trials(outcome: &Outcome, page: &mut String) {
     let row = |(i, recorded): (usize, &crate::Recorded)| {
@@ -98,14 +98,21 @@ fn trials(outcome: &Outcome, page: &mut String) {
             None => "yes".into(),
             Some(why) => format!("no: {why}"),
         };
+        // Of connections: attempted and failed.
+        let (sent, lost, ratio, delay) = match &measured.flows {
+            Some(flows) => {
+                (flows.attempted, flows.failures(), flows.failed_ratio(), flows.transaction)
+            }
+            None => (measured.sent(), measured.lost(), measured.loss_ratio(), measured.delay()),
+        };
         vec![
             (i + 1).to_string(),
             recorded.trial.label.clone(),
             human::seconds(recorded.trial.duration_s),
-            measured.sent().to_string(),
-            measured.lost().to_string(),
-            human::ratio(measured.loss_ratio()),
-            measured.delay().map_or_else(String::new, |delay| human::ns(delay.mean)),
+            sent.to_string(),
+            lost.to_string(),
+            human::ratio(ratio),
+            delay.map_or_else(String::new, |delay| human::ns(delay.mean)),
             counted,
         ]
     };

@@ -65,6 +65,16 @@ pub fn trial_line(recorded: &Recorded) -> String {
         let why = measured.not_kept.first().map_or("", String::as_str);
         return format!("{}{again}: not counted: {why}", recorded.trial.label);
     }
+    if let Some(flows) = &measured.flows {
+        return format!(
+            "{}{again}: {} connections, {} failed ({}), {}",
+            recorded.trial.label,
+            flows.attempted,
+            flows.failures(),
+            ratio(flows.failed_ratio()),
+            si(flows.goodput_bps, "bit/s"),
+        );
+    }
     let delay = measured.delay().map(|delay| format!(", mean latency {}", ns(delay.mean)));
     format!(
         "{}{again}: {} sent, {} lost ({}){}",

@@ -1,0 +1,451 @@
+//! The capacity of devices that keep state: connections per second, connections at once, goodput,
+//! and the size of a table of flows, each found by search.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use squall_report::render::human::si;
+
+use crate::{
+    bench::{Bench, Halt},
+    bracket::{Bracket, Judged},
+    outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
+    rig::Rig,
+    trial::{FlowLoad, FlowsMeasured, Http, Lane, Template, Trial},
+};
+
+/// What is searched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Of {
+    /// Connections per second that all complete
+    Cps,
+    /// Connections that are open at once
+    Concurrent,
+    /// Application data per second
+    Goodput,
+    /// Flows that the device remembers: UDP from many ports, each frame a new flow
+    Table,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Capacity"))]
+pub struct Settings {
+    /// What to search for
+    #[cfg_attr(feature = "clap", arg(long, value_enum, value_delimiter = ',', value_name = "WHAT",
+        default_values_t = Settings::default().of))]
+    pub of: Vec<Of>,
+    /// The most connections per second to try
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
+        default_value_t = Settings::default().max_cps))]
+    pub max_cps: f64,
+    /// The most connections at once to try
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
+        default_value_t = Settings::default().max_concurrent))]
+    pub max_concurrent: u64,
+    /// Connections per second while many are opened
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
+        default_value_t = Settings::default().opening_cps))]
+    pub opening_cps: f64,
+    /// The most flows of the table to try
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000),
+        default_value_t = Settings::default().max_table))]
+    pub max_table: u64,
+    /// Frames per second while the table is filled
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
+        default_value_t = Settings::default().table_fps))]
+    pub table_fps: f64,
+    /// Octets of a response, of connections per second and at once
+    #[cfg_attr(feature = "clap", arg(long, value_name = "OCTETS",
+        default_value_t = Settings::default().object_octets))]
+    pub object_octets: u64,
+    /// Octets of a response, of goodput
+    #[cfg_attr(feature = "clap", arg(long, value_name = "OCTETS",
+        default_value_t = Settings::default().large_octets))]
+    pub large_octets: u64,
+    /// Connections over TLS
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub tls: bool,
+    /// Ratio of failed connections up to which a trial passes
+    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
+        default_value_t = Settings::default().failed_tolerance))]
+    pub failed_tolerance: f64,
+    /// Length of a trial at full load, seconds
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().trial_s))]
+    pub trial_s: f64,
+    /// Time of the rise to full load, seconds
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().ramp_s))]
+    pub ramp_s: f64,
+    /// Wait after a trial that failed, seconds, so that the device forgets its flows
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().recovery_s))]
+    pub recovery_s: f64,
+    /// End the search when less than this part of the figure is unknown
+    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
+        default_value_t = Settings::default().resolution))]
+    pub resolution: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            of: vec![Of::Cps, Of::Concurrent, Of::Goodput],
+            max_cps: 10_000.0,
+            max_concurrent: 100_000,
+            opening_cps: 5_000.0,
+            max_table: 60_000,
+            table_fps: 10_000.0,
+            object_octets: 1_000,
+            large_octets: 1_000_000,
+            tls: false,
+            failed_tolerance: 0.0,
+            trial_s: 30.0,
+            ramp_s: 5.0,
+            recovery_s: 10.0,
+            resolution: 0.01,
+        }
+    }
+}
+
+impl Settings {
+    /// Seconds for minutes.
+    pub fn quick(self) -> Self {
+        Self {
+            trial_s: self.trial_s.min(2.0),
+            ramp_s: self.ramp_s.min(0.5),
+            recovery_s: self.recovery_s.min(1.0),
+            resolution: self.resolution.max(0.05),
+            ..self
+        }
+    }
+
+    /// # Errors
+    /// What no test can be run with.
+    pub fn check(&self) -> Result<(), Halt> {
+        let positive = [
+            ("max_cps", self.max_cps),
+            ("opening_cps", self.opening_cps),
+            ("table_fps", self.table_fps),
+            ("trial_s", self.trial_s),
+        ];
+        if let Some((name, value)) =
+            positive.iter().find(|(_, value)| value.is_nan() || *value <= 0.0)
+        {
+            return Err(Halt::Usage(format!("{name} = {value}, expected above 0")));
+        }
+        let (tolerance, resolution) = (self.failed_tolerance, self.resolution);
+        if !(0.0..1.0).contains(&tolerance) {
+            return Err(Halt::Usage(format!(
+                "failed_tolerance = {tolerance}, expected 0 to below 1"
+            )));
+        }
+        if !(1e-5..=0.5).contains(&resolution) {
+            return Err(Halt::Usage(format!("resolution = {resolution}, expected 0.00001 to 0.5")));
+        }
+        if self.ramp_s < 0.0 || self.recovery_s < 0.0 || self.of.is_empty() {
+            return Err(Halt::Usage("ramp_s and recovery_s are 0 or more, of is not empty".into()));
+        }
+        Ok(())
+    }
+
+    fn http(&self, object_octets: u64) -> Http {
+        Http { object_octets, requests: 1, think_s: 0.0, tls: self.tls }
+    }
+
+    fn at(&self, cps: f64, object_octets: u64, label: String) -> Trial {
+        let load = FlowLoad {
+            cps,
+            http: Some(self.http(object_octets)),
+            ramp_up_s: self.ramp_s,
+            ..FlowLoad::default()
+        };
+        let duration_s = self.ramp_s + self.trial_s;
+        Trial { label, duration_s, flows: Some(load), ..Trial::default() }
+    }
+
+    /// Each opened at `opening_cps`, and asked again when all are open.
+    fn held(&self, connections: u64, label: String) -> Trial {
+        let opening_s = connections as f64 / self.opening_cps;
+        let think_s = opening_s + self.trial_s / 2.0;
+        let load = FlowLoad {
+            cps: self.opening_cps,
+            limit: Some(connections),
+            http: Some(Http { requests: 2, think_s, ..self.http(self.object_octets) }),
+            ..FlowLoad::default()
+        };
+        let duration_s = 2.0 * opening_s + self.trial_s;
+        Trial { label, duration_s, flows: Some(load), ..Trial::default() }
+    }
+}
+
+/// # Errors
+/// Why it stopped.
+pub fn run(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    settings.check()?;
+    let mut table = Table::new("Capacity", &["", "Found", "First that failed", "Limit"]);
+    for of in &settings.of {
+        match of {
+            Of::Cps => cps(settings, bench, outcome, &mut table)?,
+            Of::Concurrent => concurrent(settings, bench, outcome, &mut table)?,
+            Of::Goodput => goodput(settings, bench, outcome, &mut table)?,
+            Of::Table => flow_table(settings, rig, bench, outcome, &mut table)?,
+        }
+    }
+    outcome.tables.push(table);
+    Ok(())
+}
+
+/// A search over loads up to `most`.
+struct Searched {
+    bracket: Bracket,
+    /// Of the highest load that passed.
+    best: Option<FlowsMeasured>,
+    points: Vec<(f64, f64)>,
+    /// How the lowest load that failed did so.
+    failure: String,
+}
+
+impl Searched {
+    fn limit(&self) -> Limit {
+        match self.bracket {
+            _ if self.bracket.generator_bound() => Limit::Generator,
+            _ if self.bracket.failed.is_none() => Limit::Offered,
+            _ => Limit::Device,
+        }
+    }
+}
+
+fn search(
+    settings: &Settings,
+    most: f64,
+    bench: &mut Bench<'_>,
+    trial: impl Fn(f64) -> Trial,
+) -> Result<Searched, Halt> {
+    let lowest = (1.0 / most).min(0.5);
+    let mut searched = Searched {
+        bracket: Bracket::new(settings.resolution, lowest),
+        best: None,
+        points: Vec::new(),
+        failure: String::new(),
+    };
+    while let Some(load) = searched.bracket.next() {
+        let measured = bench.trial(trial(load * most))?;
+        let flows = measured.flows.clone().unwrap_or_default();
+        let judged = match () {
+            () if !measured.kept() => Judged::NotKept,
+            () if flows.attempted > 0 && flows.failed_ratio() <= settings.failed_tolerance => {
+                Judged::Passed
+            }
+            () => Judged::Failed(Some(load * (1.0 - flows.failed_ratio()))),
+        };
+        match judged {
+            Judged::Passed if load > searched.bracket.passed => searched.best = Some(flows),
+            Judged::Failed(_) => {
+                searched.points.push((load * most, 100.0 * flows.failed_ratio()));
+                searched.failure = why(&flows);
+                bench.rest(settings.recovery_s)?;
+            }
+            _ => searched.points.push((load * most, 0.0)),
+        }
+        searched.bracket.record(load, judged);
+    }
+    searched.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Ok(searched)
+}
+
+/// The most frequent failure.
+fn why(flows: &FlowsMeasured) -> String {
+    let most = flows.failed.iter().max_by_key(|(_, count)| **count);
+    let reason = most.map_or("errors of the protocol", |(reason, _)| reason.as_str());
+    format!("{} of {} failed ({reason})", flows.failures(), flows.attempted)
+}
+
+/// Name, unit, value, and its row of the table.
+fn say(
+    name: &str,
+    unit: &str,
+    value: f64,
+    searched: &Searched,
+    resolution: f64,
+    outcome: &mut Outcome,
+    table: &mut Table,
+) {
+    let limit = searched.limit();
+    outcome.figures.push(Figure {
+        name: name.into(),
+        value,
+        unit: unit.into(),
+        better: Better::Higher,
+        uncertainty: value * resolution,
+        limit,
+    });
+    let found = match limit {
+        Limit::Device => si(value, unit),
+        limit => format!("{} {}", limit.mark(), si(value, unit)),
+    };
+    outcome.verdict.text.push(format!("{name}: {found}"));
+    let limit = match limit {
+        Limit::Device => "device",
+        Limit::Offered => "the most that was to be tried",
+        Limit::Generator => "generator",
+    };
+    table.rows.push(vec![name.into(), found, searched.failure.clone(), limit.into()]);
+    outcome.plots.push(Plot {
+        title: format!("{name}: failed connections"),
+        x: format!("Load, {unit}"),
+        y: "Failed, %".into(),
+        series: vec![Series { label: "failed".into(), points: searched.points.clone() }],
+    });
+    if value == 0.0 {
+        outcome.verdict.status = Status::Failed;
+        outcome.notes.push(format!("{name}: no load passed: {}", searched.failure));
+    }
+}
+
+fn cps(
+    settings: &Settings,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+    table: &mut Table,
+) -> Result<(), Halt> {
+    let searched = search(settings, settings.max_cps, bench, |cps| {
+        settings.at(cps, settings.object_octets, format!("connections per second, {cps:.0}"))
+    })?;
+    let found = searched.bracket.passed * settings.max_cps;
+    say("cps", "connections/s", found, &searched, settings.resolution, outcome, table);
+    if let Some(best) = &searched.best {
+        let times = [("setup", best.setup), ("transaction", best.transaction)];
+        for (name, delay) in times.iter().filter_map(|(name, delay)| Some((name, (*delay)?))) {
+            outcome.figures.push(Figure {
+                name: format!("cps.{name}.p99"),
+                value: delay.p99 as f64,
+                unit: "ns".into(),
+                better: Better::Lower,
+                uncertainty: delay.p99 as f64 * 0.1,
+                limit: Limit::Device,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn concurrent(
+    settings: &Settings,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+    table: &mut Table,
+) -> Result<(), Halt> {
+    let most = settings.max_concurrent as f64;
+    let searched = search(settings, most, bench, |connections| {
+        let connections = connections.round().max(1.0) as u64;
+        settings.held(connections, format!("connections at once, {connections}"))
+    })?;
+    // As many as were open, not as many as were to be.
+    let found = searched.best.as_ref().map_or(0.0, |flows| flows.peak_active as f64);
+    say("concurrent", "connections", found, &searched, settings.resolution, outcome, table);
+    Ok(())
+}
+
+fn goodput(
+    settings: &Settings,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+    table: &mut Table,
+) -> Result<(), Halt> {
+    let searched = search(settings, settings.max_cps, bench, |cps| {
+        settings.at(cps, settings.large_octets, format!("goodput, {cps:.1} connections/s"))
+    })?;
+    let found = searched.best.as_ref().map_or(0.0, |flows| flows.goodput_bps);
+    say("goodput", "bit/s", found, &searched, settings.resolution, outcome, table);
+    Ok(())
+}
+
+/// Each frame of the first stream is a flow of its own: more of them than the device remembers do
+/// not come through, or not a second time.
+fn flow_table(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+    table: &mut Table,
+) -> Result<(), Halt> {
+    let Some(port) = rig.ports.first() else {
+        outcome.notes.push("table: there is no port".into());
+        return Ok(());
+    };
+    let (mut passed, mut failed, mut generator) = (0, settings.max_table + 1, false);
+    let mut next = settings.max_table;
+    let (mut failure, mut guessed) = (String::new(), false);
+    while failed - passed > 1 {
+        let measured = bench.trial(fill(settings, port, next))?;
+        let came = measured.lanes.iter().map(|lane| lane.received).min().unwrap_or(0);
+        if measured.kept() && came >= next {
+            passed = next;
+            let half = passed + (failed - passed) / 2;
+            next = if std::mem::take(&mut guessed) { passed + 1 } else { half }.min(failed - 1);
+            continue;
+        }
+        failed = next;
+        generator = !measured.kept();
+        failure = format!("{came} of {next} came through");
+        bench.rest(settings.recovery_s)?;
+        // What the device remembered came through, and what it had no room for did not.
+        let guess = Some(came).filter(|came| !generator && (passed + 1..failed).contains(came));
+        next = guess.unwrap_or(passed + (failed - passed) / 2).max(1);
+        guessed = guess.is_some();
+    }
+    let limit = match failed {
+        _ if generator => Limit::Generator,
+        _ if passed == settings.max_table => Limit::Offered,
+        _ => Limit::Device,
+    };
+    outcome.figures.push(Figure {
+        name: "table".into(),
+        value: passed as f64,
+        unit: "flows".into(),
+        better: Better::Higher,
+        uncertainty: 1.0,
+        limit,
+    });
+    outcome.verdict.text.push(format!("table: {} {passed} flows", limit.mark()));
+    table.rows.push(vec!["table".into(), passed.to_string(), failure, limit.mark().into()]);
+    Ok(())
+}
+
+/// So many flows, a frame each, and each once more.
+fn fill(settings: &Settings, port: &str, flows: u64) -> Trial {
+    let packet = "eth(src=02:00:c6:12:00:01,dst=02:00:c6:12:00:02)/ipv4(src=198.18.0.1,\
+                  dst=198.19.0.1)/udp(sport=1024,dport=7)";
+    // 60,000 ports of each of up to 65,536 addresses.
+    let vary = vec![
+        serde_json::json!({"field": "udp.sport", "op": "increment", "min": 1024, "max": 61_023}),
+        serde_json::json!({"field": "ipv4.src", "op": "increment", "min": "198.18.0.1",
+            "max": "198.18.255.254", "after": "udp.sport"}),
+    ];
+    let template = Template { port: port.into(), packet: packet.into(), vary };
+    let one_s = flows as f64 / settings.table_fps;
+    let lane = |name: &str, start_s: f64| Lane {
+        name: name.into(),
+        template: Some(template.clone()),
+        frame_size: Some(64),
+        rate_fps: settings.table_fps,
+        frames: Some(flows),
+        start_s,
+        ..Lane::default()
+    };
+    Trial {
+        label: format!("table, {flows} flows"),
+        lanes: vec![lane("new", 0.0), lane("known", one_s + 0.1)],
+        duration_s: 2.0 * one_s + 0.2,
+        ..Trial::default()
+    }
+}
