@@ -7,7 +7,7 @@ use squall::{
     Error, Format, Profile,
     method::{
         Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, capacity,
-        compare, render, rfc2544,
+        compare, render, rfc2544, rfc6349, rfc9411,
     },
     render::human,
     trials::Test,
@@ -49,6 +49,22 @@ enum Methods {
     Rfc2544 {
         #[command(flatten)]
         settings: rfc2544::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// TCP throughput: MTU, round-trip time, bottleneck, transfer time ratio, efficiency, buffer
+    /// delay
+    Rfc6349 {
+        #[command(flatten)]
+        settings: rfc6349::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// Firewalls and intrusion prevention: connections per second, throughput, latency, concurrent
+    /// connections, with HTTP or HTTPS
+    Rfc9411 {
+        #[command(flatten)]
+        settings: rfc9411::Settings,
         #[command(flatten)]
         common: Box<Common>,
     },
@@ -145,13 +161,13 @@ impl Choice for OfTests {
 pub fn test(args: Args) -> Result<ExitCode, Error> {
     let (method, common) = args.method.parts();
     let method = if common.quick { method.quick() } else { method };
-    let flows = method.wants_flows();
+    let (flows, streams) = (method.wants_flows(), method.wants_streams());
     let files = Files::create(&common)?;
     let baseline = common.baseline.as_ref().map(read_outcome).transpose()?;
     let rest_s = common.rest.unwrap_or(if common.quick { 0.2 } else { 5.0 });
     let test = Test {
         method,
-        profile: common.profile(flows)?,
+        profile: common.profile(flows, streams)?,
         options: common.options.run.clone(),
         most: common.max_rate,
         patience: Patience { repeats: common.repeats, rest_s },
@@ -180,6 +196,8 @@ impl Methods {
     fn parts(self) -> (Method, Common) {
         match self {
             Self::Rfc2544 { settings, common } => (Method::Rfc2544(settings), *common),
+            Self::Rfc6349 { settings, common } => (Method::Rfc6349(settings), *common),
+            Self::Rfc9411 { settings, common } => (Method::Rfc9411(settings), *common),
             Self::Capacity { settings, common } => (Method::Capacity(settings), *common),
         }
     }
@@ -211,9 +229,9 @@ fn read_outcome(path: &PathBuf) -> Result<Outcome, Error> {
 }
 
 impl Common {
-    fn profile(&self, flows: bool) -> Result<Profile, Error> {
+    fn profile(&self, flows: bool, streams: bool) -> Result<Profile, Error> {
         let Some(path) = &self.profile else {
-            return if flows { self.clients_and_servers() } else { self.between_ports() };
+            return self.without_file(flows, streams);
         };
         let mut profile = Profile::load(path)?;
         self.port.iter().try_for_each(|text| put_port(&mut profile, text))?;
@@ -238,17 +256,29 @@ impl Common {
         }
     }
 
-    /// Clients on the first port, servers on the second.
-    fn clients_and_servers(&self) -> Result<Profile, Error> {
+    /// What the method needs, between the ports.
+    fn without_file(&self, flows: bool, streams: bool) -> Result<Profile, Error> {
         let ports = self.ports()?;
+        let mut profile = json!({"ports": ports});
+        let Some(table) = profile.as_object_mut() else { unreachable!("it is a table") };
+        if flows {
+            table.extend(self.clients_and_servers(&ports));
+        }
+        if streams || !flows {
+            table.insert("stream".into(), self.between(&ports));
+        }
+        Ok(Profile::parse(&profile.to_string(), "<command line>", Format::Json)?)
+    }
+
+    /// Clients on the first port, servers on the second.
+    fn clients_and_servers(&self, ports: &Map<String, Value>) -> Map<String, Value> {
         let mut names = ports.keys();
         let clients = names.next();
         let network = |gateway: &Option<String>| match gateway {
             Some(gateway) => json!({"gateway": [gateway]}),
             None => json!({}),
         };
-        let text = json!({
-            "ports": ports,
+        let tables = json!({
             "flows": {
                 "clients": clients,
                 "servers": names.next().or(clients),
@@ -263,19 +293,13 @@ impl Common {
                 "cps": 1,
             }],
         });
-        Ok(Profile::parse(&text.to_string(), "<command line>", Format::Json)?)
+        tables.as_object().cloned().unwrap_or_default()
     }
 
     /// UDP from each port to the next, with the addresses and ports of RFC 2544, appendix C.
-    fn between_ports(&self) -> Result<Profile, Error> {
-        let ports = self.ports()?;
+    fn between(&self, ports: &Map<String, Value>) -> Value {
         let names: Vec<&String> = ports.keys().collect();
         let mut pairs: Vec<(usize, usize)> = match names.len() {
-            0 => {
-                let text =
-                    "no profile and no ports\n  try rig.toml, or --port A=eth1 --port B=eth2";
-                return Err(Error::Usage(text.into()));
-            }
             1 => vec![(0, 0)],
             n => (0..n).step_by(2).filter(|i| i + 1 < n).map(|i| (i, i + 1)).collect(),
         };
@@ -283,7 +307,7 @@ impl Common {
             let back: Vec<_> = pairs.iter().map(|(from, to)| (*to, *from)).collect();
             pairs.extend(back);
         }
-        let streams: Vec<_> = pairs
+        pairs
             .iter()
             .map(|&(from, to)| {
                 let (mac, net) = (|i: usize| i + 1, |i: usize| 18 + i % 2);
@@ -308,9 +332,7 @@ impl Common {
                 }
                 stream
             })
-            .collect();
-        let text = json!({"ports": ports, "stream": streams}).to_string();
-        Ok(Profile::parse(&text, "<command line>", Format::Json)?)
+            .collect()
     }
 
     fn publish(

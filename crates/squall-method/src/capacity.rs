@@ -7,7 +7,7 @@ use squall_report::render::human::si;
 
 use crate::{
     bench::{Bench, Halt},
-    bracket::{Bracket, Judged},
+    connections::{Search, Searched},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     rig::Rig,
     trial::{FlowLoad, FlowsMeasured, Http, Lane, Template, Trial},
@@ -204,69 +204,15 @@ pub fn run(
     Ok(())
 }
 
-/// A search over loads up to `most`.
-struct Searched {
-    bracket: Bracket,
-    /// Of the highest load that passed.
-    best: Option<FlowsMeasured>,
-    points: Vec<(f64, f64)>,
-    /// How the lowest load that failed did so.
-    failure: String,
-}
-
-impl Searched {
-    fn limit(&self) -> Limit {
-        match self.bracket {
-            _ if self.bracket.generator_bound() => Limit::Generator,
-            _ if self.bracket.failed.is_none() => Limit::Offered,
-            _ => Limit::Device,
-        }
-    }
-}
-
 fn search(
     settings: &Settings,
     most: f64,
     bench: &mut Bench<'_>,
-    trial: impl Fn(f64) -> Trial,
+    trial: &dyn Fn(f64) -> Trial,
 ) -> Result<Searched, Halt> {
-    let lowest = (1.0 / most).min(0.5);
-    let mut searched = Searched {
-        bracket: Bracket::new(settings.resolution, lowest),
-        best: None,
-        points: Vec::new(),
-        failure: String::new(),
-    };
-    while let Some(load) = searched.bracket.next() {
-        let measured = bench.trial(trial(load * most))?;
-        let flows = measured.flows.clone().unwrap_or_default();
-        let judged = match () {
-            () if !measured.kept() => Judged::NotKept,
-            () if flows.attempted > 0 && flows.failed_ratio() <= settings.failed_tolerance => {
-                Judged::Passed
-            }
-            () => Judged::Failed(Some(load * (1.0 - flows.failed_ratio()))),
-        };
-        match judged {
-            Judged::Passed if load > searched.bracket.passed => searched.best = Some(flows),
-            Judged::Failed(_) => {
-                searched.points.push((load * most, 100.0 * flows.failed_ratio()));
-                searched.failure = why(&flows);
-                bench.rest(settings.recovery_s)?;
-            }
-            _ => searched.points.push((load * most, 0.0)),
-        }
-        searched.bracket.record(load, judged);
-    }
-    searched.points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Ok(searched)
-}
-
-/// The most frequent failure.
-fn why(flows: &FlowsMeasured) -> String {
-    let most = flows.failed.iter().max_by_key(|(_, count)| **count);
-    let reason = most.map_or("errors of the protocol", |(reason, _)| reason.as_str());
-    format!("{} of {} failed ({reason})", flows.failures(), flows.attempted)
+    let passes = |_: f64, flows: &FlowsMeasured| flows.failed_ratio() <= settings.failed_tolerance;
+    let (resolution, recovery_s) = (settings.resolution, settings.recovery_s);
+    Search { most, resolution, recovery_s, trial, passes: &passes }.run(bench)
 }
 
 /// Name, unit, value, and its row of the table.
@@ -317,10 +263,10 @@ fn cps(
     outcome: &mut Outcome,
     table: &mut Table,
 ) -> Result<(), Halt> {
-    let searched = search(settings, settings.max_cps, bench, |cps| {
+    let searched = search(settings, settings.max_cps, bench, &|cps| {
         settings.at(cps, settings.object_octets, format!("connections per second, {cps:.0}"))
     })?;
-    let found = searched.bracket.passed * settings.max_cps;
+    let found = searched.found;
     say("cps", "connections/s", found, &searched, settings.resolution, outcome, table);
     if let Some(best) = &searched.best {
         let times = [("setup", best.setup), ("transaction", best.transaction)];
@@ -345,7 +291,7 @@ fn concurrent(
     table: &mut Table,
 ) -> Result<(), Halt> {
     let most = settings.max_concurrent as f64;
-    let searched = search(settings, most, bench, |connections| {
+    let searched = search(settings, most, bench, &|connections| {
         let connections = connections.round().max(1.0) as u64;
         settings.held(connections, format!("connections at once, {connections}"))
     })?;
@@ -361,7 +307,7 @@ fn goodput(
     outcome: &mut Outcome,
     table: &mut Table,
 ) -> Result<(), Halt> {
-    let searched = search(settings, settings.max_cps, bench, |cps| {
+    let searched = search(settings, settings.max_cps, bench, &|cps| {
         settings.at(cps, settings.large_octets, format!("goodput, {cps:.1} connections/s"))
     })?;
     let found = searched.best.as_ref().map_or(0.0, |flows| flows.goodput_bps);

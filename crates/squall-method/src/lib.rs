@@ -22,11 +22,14 @@
 mod bench;
 mod bracket;
 pub mod capacity;
+mod connections;
 mod method;
 mod model;
 mod outcome;
 pub mod render;
 pub mod rfc2544;
+pub mod rfc6349;
+pub mod rfc9411;
 mod rig;
 mod trial;
 

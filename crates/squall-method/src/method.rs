@@ -8,16 +8,62 @@ use crate::{
     capacity,
     model::Device,
     outcome::{Outcome, Status},
-    rfc2544,
+    rfc2544, rfc6349, rfc9411,
     rig::Rig,
 };
 
-/// A standard test, with its settings.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Method {
-    Rfc2544(rfc2544::Settings),
-    Capacity(capacity::Settings),
+/// A line for each method: its module has `Settings` with `quick`, and `run`.
+macro_rules! methods {
+    ($($variant:ident($module:ident), $title:literal;)*) => {
+        /// A standard test, with its settings.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "lowercase")]
+        pub enum Method {
+            $($variant($module::Settings),)*
+        }
+
+        impl Method {
+            /// As the command line calls it.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => stringify!($module),)*
+                }
+            }
+
+            pub fn title(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $title,)*
+                }
+            }
+
+            /// The same with short trials and few repetitions.
+            pub fn quick(self) -> Self {
+                match self {
+                    $(Self::$variant(settings) => Self::$variant(settings.quick()),)*
+                }
+            }
+
+            fn settings(&self) -> serde_json::Value {
+                let value = match self {
+                    $(Self::$variant(settings) => serde_json::to_value(settings),)*
+                };
+                value.unwrap_or_default()
+            }
+
+            fn go(&self, rig: &Rig, bench: &mut Bench<'_>, outcome: &mut Outcome) -> Result<(), Halt> {
+                match self {
+                    $(Self::$variant(settings) => $module::run(settings, rig, bench, outcome),)*
+                }
+            }
+        }
+    };
+}
+
+methods! {
+    Rfc2544(rfc2544), "RFC 2544: benchmarking network interconnect devices";
+    Rfc6349(rfc6349), "RFC 6349: TCP throughput";
+    Rfc9411(rfc9411), "RFC 9411: performance of network security devices";
+    Capacity(capacity), "Capacity of devices that keep state";
 }
 
 /// What a test takes.
@@ -28,39 +74,25 @@ pub struct Estimate {
 }
 
 impl Method {
-    /// As the command line calls it.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Rfc2544(_) => "rfc2544",
-            Self::Capacity(_) => "capacity",
-        }
-    }
-
-    pub fn title(&self) -> &'static str {
-        match self {
-            Self::Rfc2544(_) => "RFC 2544: benchmarking network interconnect devices",
-            Self::Capacity(_) => "Capacity of devices that keep state",
-        }
-    }
-
     /// Whether it opens connections, for which a profile has to say where clients and servers are.
     pub fn wants_flows(&self) -> bool {
         match self {
-            Self::Rfc2544(_) => false,
             Self::Capacity(settings) => settings.of.iter().any(|of| *of != capacity::Of::Table),
+            Self::Rfc6349(_) | Self::Rfc9411(_) => true,
+            _ => false,
         }
+    }
+
+    /// Whether it sends streams of the profile.
+    pub fn wants_streams(&self) -> bool {
+        !matches!(self, Self::Capacity(_) | Self::Rfc9411(_))
     }
 
     /// Whether its loads are parts of what a link carries.
     pub fn wants_rate(&self) -> bool {
-        matches!(self, Self::Rfc2544(_))
-    }
-
-    /// The same with short trials and few repetitions.
-    pub fn quick(self) -> Self {
         match self {
-            Self::Rfc2544(settings) => Self::Rfc2544(settings.quick()),
-            Self::Capacity(settings) => Self::Capacity(settings.quick()),
+            Self::Rfc6349(settings) => settings.bottleneck_bps.is_none(),
+            _ => self.wants_streams(),
         }
     }
 
@@ -70,10 +102,7 @@ impl Method {
     /// Wrong settings, and whatever makes further trials pointless.
     pub fn run(&self, rig: &Rig, bench: &mut Bench<'_>) -> Result<Outcome, Halt> {
         let mut outcome = Outcome::new(self.name(), self.title(), &self.settings());
-        let done = match self {
-            Self::Rfc2544(settings) => rfc2544::run(settings, rig, bench, &mut outcome),
-            Self::Capacity(settings) => capacity::run(settings, rig, bench, &mut outcome),
-        };
+        let done = self.go(rig, bench, &mut outcome);
         outcome.rig = Some(rig.clone());
         outcome.trials = bench.trials().to_vec();
         match done {
@@ -84,14 +113,6 @@ impl Method {
         Ok(outcome)
     }
 
-    fn settings(&self) -> serde_json::Value {
-        let value = match self {
-            Self::Rfc2544(settings) => serde_json::to_value(settings),
-            Self::Capacity(settings) => serde_json::to_value(settings),
-        };
-        value.unwrap_or_default()
-    }
-
     /// How long it takes on a device that carries half of the most that is offered: one that
     /// carries all is done sooner.
     ///
@@ -99,11 +120,14 @@ impl Method {
     /// Wrong settings.
     pub fn estimate(&self, rig: &Rig, patience: Patience) -> Result<Estimate, Halt> {
         let half = rig.total_fps(64) / 2.0;
-        let mut device = Device { capacity_fps: half, buffer: 100.0, ..Device::ideal() };
-        if let Self::Capacity(settings) = self {
-            device.cps = settings.max_cps / 2.0;
-            device.connections = settings.max_concurrent as f64 / 2.0;
-        }
+        let mut device =
+            Device { capacity_fps: half, buffer: 100.0, delay_ns: 10_000, ..Device::ideal() };
+        let (cps, connections) = match self {
+            Self::Capacity(settings) => (settings.max_cps, settings.max_concurrent),
+            Self::Rfc9411(settings) => (settings.max_cps, settings.max_concurrent),
+            _ => (f64::INFINITY, u64::MAX),
+        };
+        (device.cps, device.connections) = (cps / 2.0, connections as f64 / 2.0);
         let mut watch = Unwatched;
         let trials = {
             let mut bench = Bench::new(&mut device, &mut watch, patience);

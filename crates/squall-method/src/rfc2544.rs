@@ -15,7 +15,7 @@ use crate::{
     rig::Rig,
 };
 
-pub use throughput::Found;
+pub use throughput::{Found, search as throughput};
 
 /// RFC 2544 §9.1.
 pub const FRAME_SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];

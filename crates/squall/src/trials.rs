@@ -58,7 +58,7 @@ impl Test {
         if self.method.wants_flows() && profile.flows.is_none() {
             return lacks("are no flows", "add [flows], a [[pool]] of clients and a [[template]]");
         }
-        if self.method.wants_rate() && profile.streams.is_empty() {
+        if self.method.wants_streams() && profile.streams.is_empty() {
             return lacks("is no stream", "add a [[stream]] for each direction");
         }
         Trials::new(profile.clone(), self.options.clone(), stop)

@@ -1,0 +1,98 @@
+//! Searches over loads of connections, which several methods have.
+
+use crate::{
+    bench::{Bench, Halt},
+    bracket::{Bracket, Judged},
+    outcome::Limit,
+    trial::{FlowsMeasured, Trial},
+};
+
+/// What a search goes by.
+pub struct Search<'a> {
+    /// The highest load, of whatever unit.
+    pub most: f64,
+    pub resolution: f64,
+    /// Seconds after a trial that failed.
+    pub recovery_s: f64,
+    /// The trial of a load.
+    pub trial: &'a dyn Fn(f64) -> Trial,
+    /// Whether it passed, with the load that was asked for.
+    pub passes: &'a dyn Fn(f64, &FlowsMeasured) -> bool,
+}
+
+/// What it found.
+pub struct Searched {
+    /// The highest load that passed; 0: none did.
+    pub found: f64,
+    pub bracket: Bracket,
+    /// Of the highest load that passed.
+    pub best: Option<FlowsMeasured>,
+    /// Load, and failed connections in per cent.
+    pub points: Vec<(f64, f64)>,
+    /// How the lowest load that failed did so.
+    pub failure: String,
+}
+
+impl Searched {
+    pub fn limit(&self) -> Limit {
+        match self.bracket {
+            _ if self.bracket.generator_bound() => Limit::Generator,
+            _ if self.bracket.failed.is_none() => Limit::Offered,
+            _ => Limit::Device,
+        }
+    }
+}
+
+impl Search<'_> {
+    /// # Errors
+    /// Why it stopped.
+    pub fn run(&self, bench: &mut Bench<'_>) -> Result<Searched, Halt> {
+        let lowest = (1.0 / self.most).min(0.5);
+        let mut searched = Searched {
+            found: 0.0,
+            bracket: Bracket::new(self.resolution, lowest),
+            best: None,
+            points: Vec::new(),
+            failure: String::new(),
+        };
+        while let Some(load) = searched.bracket.next() {
+            let measured = bench.trial((self.trial)(load * self.most))?;
+            let flows = measured.flows.clone().unwrap_or_default();
+            let failed = 100.0 * flows.failed_ratio();
+            let judged = match () {
+                () if !measured.kept() => Judged::NotKept,
+                () if flows.attempted > 0 && (self.passes)(load * self.most, &flows) => {
+                    Judged::Passed
+                }
+                () => Judged::Failed(Some(load * (1.0 - flows.failed_ratio()))),
+            };
+            if judged != Judged::NotKept {
+                searched.points.push((load * self.most, failed));
+            }
+            match judged {
+                Judged::Passed if load > searched.bracket.passed => searched.best = Some(flows),
+                Judged::Failed(_) => {
+                    searched.failure = why(&flows);
+                    bench.rest(self.recovery_s)?;
+                }
+                _ => {}
+            }
+            searched.bracket.record(load, judged);
+        }
+        searched.found = searched.bracket.passed * self.most;
+        searched.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Ok(searched)
+    }
+}
+
+/// The most frequent failure.
+pub fn why(flows: &FlowsMeasured) -> String {
+    let most = flows.failed.iter().max_by_key(|(_, count)| **count);
+    match (flows.failures(), most) {
+        (0, _) => format!("{:.1} connections/s completed", flows.completed_cps),
+        (failures, most) => {
+            let reason = most.map_or("errors of the protocol", |(reason, _)| reason.as_str());
+            format!("{failures} of {} failed ({reason})", flows.attempted)
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! RFC 6349: TCP throughput against what the path makes possible.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use squall_report::render::human::{ns, ratio, seconds, si};
+
+use crate::{
+    bench::{Bench, Halt},
+    outcome::{Better, Figure, Limit, Outcome, Table},
+    rig::Rig,
+    trial::{FlowLoad, FlowsMeasured, Http, Lane, Measured, Trial},
+};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "RFC 6349"))]
+pub struct Settings {
+    /// Bottleneck bandwidth of the path, bits per second on layer 2; without it, it is measured by
+    /// the throughput of the profile's first stream (RFC 2544)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BPS"))]
+    pub bottleneck_bps: Option<f64>,
+    /// Numbers of TCP connections to test with (§5.1)
+    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "N",
+        default_values_t = Settings::default().connections))]
+    pub connections: Vec<u32>,
+    /// Length that a transfer would have on an ideal path, seconds (§3.3.2: at least 30)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().transfer_s))]
+    pub transfer_s: f64,
+    /// Length of the measurement of the round-trip time without load, seconds
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().baseline_s))]
+    pub baseline_s: f64,
+    /// Frames per second of the streams that measure the round-trip time during a transfer
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
+        default_value_t = Settings::default().probe_fps))]
+    pub probe_fps: f64,
+    /// Largest frame to try for the path MTU, octets with FCS
+    #[cfg_attr(feature = "clap", arg(long, value_name = "OCTETS",
+        default_value_t = Settings::default().largest_frame))]
+    pub largest_frame: u32,
+    /// Length of a trial that searches the bottleneck, seconds
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().trial_s))]
+    pub trial_s: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            bottleneck_bps: None,
+            connections: vec![1, 4],
+            transfer_s: 30.0,
+            baseline_s: 10.0,
+            probe_fps: 100.0,
+            largest_frame: 1518,
+            trial_s: 10.0,
+        }
+    }
+}
+
+/// Ethernet, FCS; IPv4 and TCP without options.
+const ETHERNET: u32 = 18;
+const HEADERS: f64 = 40.0;
+const SMALLEST: u32 = 128;
+
+impl Settings {
+    /// Seconds for minutes.
+    pub fn quick(self) -> Self {
+        Self {
+            transfer_s: self.transfer_s.min(2.0),
+            baseline_s: self.baseline_s.min(1.0),
+            trial_s: self.trial_s.min(1.0),
+            ..self
+        }
+    }
+
+    /// # Errors
+    /// What no test can be run with.
+    pub fn check(&self) -> Result<(), Halt> {
+        let positive = [
+            ("transfer_s", self.transfer_s),
+            ("baseline_s", self.baseline_s),
+            ("probe_fps", self.probe_fps),
+            ("trial_s", self.trial_s),
+            ("bottleneck_bps", self.bottleneck_bps.unwrap_or(1.0)),
+        ];
+        if let Some((name, value)) = positive.iter().find(|(_, v)| v.is_nan() || *v <= 0.0) {
+            return Err(Halt::Usage(format!("{name} = {value}, expected above 0")));
+        }
+        if self.connections.is_empty() || self.connections.contains(&0) {
+            return Err(Halt::Usage("connections: expected numbers above 0, such as 1,4".into()));
+        }
+        if self.largest_frame < SMALLEST {
+            let frame = self.largest_frame;
+            return Err(Halt::Usage(format!(
+                "largest_frame = {frame}, expected at least {SMALLEST}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// What is known of the path before a transfer.
+struct Path {
+    /// Octets of an IP packet.
+    mtu: u32,
+    rtt_ns: f64,
+    /// Layer 2.
+    bottleneck_bps: f64,
+}
+
+impl Path {
+    /// §3.3.1: what TCP can carry of the bottleneck's rate.
+    fn tcp_bps(&self) -> f64 {
+        let mtu = f64::from(self.mtu);
+        self.bottleneck_bps * (mtu - HEADERS) / (mtu + f64::from(ETHERNET))
+    }
+
+    /// §4.1, octets.
+    fn bdp(&self) -> f64 {
+        self.rtt_ns / 1e9 * self.bottleneck_bps / 8.0
+    }
+}
+
+/// # Errors
+/// Why it stopped; a profile without streams or without flows.
+pub fn run(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    settings.check()?;
+    if rig.lanes.is_empty() {
+        return Err(Halt::Usage(
+            "rfc6349 measures MTU and round-trip time by streams, and the profile has none\n  add \
+             a [[stream]] for each direction"
+                .into(),
+        ));
+    }
+    let Some(mtu) = path_mtu(settings, rig, bench)? else {
+        outcome.verdict.status = crate::Status::Failed;
+        outcome.verdict.text.push("no frame of the streams came through".into());
+        return Ok(());
+    };
+    let idle = bench.trial(Trial {
+        label: "round-trip time without load".into(),
+        lanes: probes(settings, rig),
+        duration_s: settings.baseline_s,
+        ..Trial::default()
+    })?;
+    let rtt_ns = round_trip(&idle, |delay| delay.min as f64).unwrap_or(0.0);
+    let bottleneck_bps = match settings.bottleneck_bps {
+        Some(bps) => bps,
+        None => bottleneck(settings, rig, mtu, bench)?,
+    };
+    let path = Path { mtu, rtt_ns, bottleneck_bps };
+    say_path(&path, outcome);
+    if bottleneck_bps <= 0.0 {
+        outcome.notes.push("the bottleneck was not found: give bottleneck_bps".into());
+        return Ok(());
+    }
+    transfers(settings, rig, &path, bench, outcome)
+}
+
+/// The first stream of each port that sends.
+fn probes(settings: &Settings, rig: &Rig) -> Vec<Lane> {
+    let mut ports: Vec<&str> = Vec::new();
+    let mut lanes = Vec::new();
+    for lane in &rig.lanes {
+        if !ports.contains(&lane.port.as_str()) {
+            ports.push(&lane.port);
+            lanes.push(Lane {
+                name: lane.stream.clone(),
+                stream: lane.stream.clone(),
+                frame_size: Some(SMALLEST),
+                rate_fps: settings.probe_fps,
+                ..Lane::default()
+            });
+        }
+    }
+    lanes
+}
+
+/// There and back; with streams in one direction only, twice that.
+fn round_trip(measured: &Measured, of: impl Fn(&crate::Delay) -> f64) -> Option<f64> {
+    let ways: Option<Vec<f64>> =
+        measured.lanes.iter().take(2).map(|lane| lane.delay.as_ref().map(&of)).collect();
+    match ways?.as_slice() {
+        [one] => Some(2.0 * one),
+        [there, back] => Some(there + back),
+        _ => None,
+    }
+}
+
+/// RFC 4821 in a trial's words: the largest frame that comes through, octets of its packet.
+fn path_mtu(settings: &Settings, rig: &Rig, bench: &mut Bench<'_>) -> Result<Option<u32>, Halt> {
+    let (mut passed, mut failed) = (SMALLEST - 1, settings.largest_frame + 1);
+    let mut next = settings.largest_frame;
+    while failed - passed > 1 {
+        let lane = Lane {
+            name: rig.lanes[0].stream.clone(),
+            stream: rig.lanes[0].stream.clone(),
+            frame_size: Some(next),
+            rate_fps: settings.probe_fps,
+            frames: Some(10),
+            ..Lane::default()
+        };
+        let duration_s = 10.0 / settings.probe_fps;
+        let label = format!("path MTU, frames of {next} octets");
+        let trial = Trial { label, lanes: vec![lane], duration_s, ..Trial::default() };
+        let came = bench.trial(trial)?.lanes.iter().any(|lane| lane.received > 0);
+        if came {
+            passed = next
+        } else {
+            failed = next
+        }
+        next = passed + (failed - passed) / 2;
+    }
+    Ok((passed >= SMALLEST).then(|| passed - ETHERNET))
+}
+
+/// §3.2 refers to RFC 2544 for it.
+fn bottleneck(
+    settings: &Settings,
+    rig: &Rig,
+    mtu: u32,
+    bench: &mut Bench<'_>,
+) -> Result<f64, Halt> {
+    let first = Rig { lanes: rig.lanes.iter().take(1).cloned().collect(), ..rig.clone() };
+    let search = crate::rfc2544::Settings {
+        trial_s: settings.trial_s,
+        resolution: 0.01,
+        ..Default::default()
+    };
+    let size = mtu + ETHERNET;
+    let found = crate::rfc2544::throughput(&search, &first, size, "bottleneck bandwidth", bench)?;
+    Ok(found.fps * f64::from(size) * 8.0)
+}
+
+fn say_path(path: &Path, outcome: &mut Outcome) {
+    let mut table = Table::new("The path", &["", "Measured"]);
+    let bdp = path.bdp();
+    for (name, value) in [
+        ("path MTU (§3.1)", format!("{} octets", path.mtu)),
+        ("baseline round-trip time (§3.2)", ns(path.rtt_ns)),
+        ("bottleneck bandwidth (§3.2)", si(path.bottleneck_bps, "bit/s")),
+        ("bandwidth-delay product (§4.1)", si(bdp, "octets")),
+        ("highest TCP throughput (§3.3.1)", si(path.tcp_bps(), "bit/s")),
+    ] {
+        table.rows.push(vec![name.into(), value]);
+    }
+    outcome.tables.push(table);
+    let mut push = |name: &str, value, unit: &str, better, uncertainty| {
+        let (name, unit, limit) = (name.into(), unit.into(), Limit::Device);
+        outcome.figures.push(Figure { name, value, unit, better, uncertainty, limit });
+    };
+    push("mtu", f64::from(path.mtu), "octets", Better::Higher, 0.0);
+    push("rtt", path.rtt_ns, "ns", Better::Lower, path.rtt_ns * 0.05);
+    push("bottleneck", path.bottleneck_bps, "bit/s", Better::Higher, path.bottleneck_bps * 0.01);
+}
+
+fn transfers(
+    settings: &Settings,
+    rig: &Rig,
+    path: &Path,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    let columns = [
+        "Connections",
+        "Ideal transfer",
+        "Actual",
+        "Transfer time ratio",
+        "TCP efficiency",
+        "Buffer delay",
+        "TCP throughput",
+    ];
+    let mut table = Table::new("TCP throughput (RFC 6349 §4)", &columns);
+    for &connections in &settings.connections {
+        let measured = bench.trial(transfer(settings, rig, path, connections))?;
+        let flows = measured.flows.clone().unwrap_or_default();
+        if !measured.kept() || flows.completed < u64::from(connections) {
+            outcome.notes.push(format!(
+                "{connections} connections: not measured: {}",
+                match measured.kept() {
+                    true => crate::connections::why(&flows),
+                    false => "the generator did not keep to the load".into(),
+                }
+            ));
+            continue;
+        }
+        say_transfer(settings, path, connections, &measured, &flows, &mut table, outcome);
+    }
+    outcome.tables.push(table);
+    Ok(())
+}
+
+/// As much as takes `transfer_s` on an ideal path, over all connections together.
+fn octets(settings: &Settings, path: &Path, connections: u32) -> u64 {
+    (path.tcp_bps() * settings.transfer_s / 8.0 / f64::from(connections)).max(1.0) as u64
+}
+
+fn transfer(settings: &Settings, rig: &Rig, path: &Path, connections: u32) -> Trial {
+    let http = Http {
+        object_octets: octets(settings, path, connections),
+        requests: 1,
+        think_s: 0.0,
+        tls: false,
+    };
+    let load = FlowLoad {
+        // All of them within a hundredth of the time.
+        cps: f64::from(connections) / (settings.transfer_s / 100.0),
+        limit: Some(connections.into()),
+        http: Some(http),
+        ..FlowLoad::default()
+    };
+    Trial {
+        label: format!("transfer, {connections} connections"),
+        lanes: probes(settings, rig),
+        // A path with loss takes longer; three times as long is long enough to know.
+        duration_s: settings.transfer_s * 3.0,
+        flows: Some(load),
+        ..Trial::default()
+    }
+}
+
+fn say_transfer(
+    settings: &Settings,
+    path: &Path,
+    connections: u32,
+    measured: &Measured,
+    flows: &FlowsMeasured,
+    table: &mut Table,
+    outcome: &mut Outcome,
+) {
+    let ideal_s =
+        octets(settings, path, connections) as f64 * f64::from(connections) * 8.0 / path.tcp_bps();
+    let actual_s = flows.duration.map_or(f64::NAN, |duration| duration.max as f64 / 1e9);
+    let time_ratio = actual_s / ideal_s;
+    let sent = flows.tcp_sent_octets.max(1) as f64;
+    let efficiency = (sent - flows.tcp_resent_octets as f64) / sent;
+    let loaded = round_trip(measured, |delay| delay.mean);
+    let buffer_delay = loaded
+        .filter(|_| path.rtt_ns > 0.0)
+        .map(|loaded| (loaded - path.rtt_ns).max(0.0) / path.rtt_ns);
+    let throughput = flows.received_octets as f64 * 8.0 / actual_s;
+    let mut push = |name: &str, value: f64, unit: &str, better, noise: f64| {
+        outcome.figures.push(Figure {
+            name: format!("{name}/{connections}"),
+            value,
+            unit: unit.into(),
+            better,
+            uncertainty: value * noise,
+            limit: Limit::Device,
+        });
+    };
+    push("transfer_time_ratio", time_ratio, "", Better::Lower, 0.02);
+    push("tcp_efficiency", efficiency, "ratio", Better::Higher, 0.001);
+    push("tcp_throughput", throughput, "bit/s", Better::Higher, 0.02);
+    if let Some(delay) = buffer_delay {
+        push("buffer_delay", delay, "ratio", Better::Lower, 0.1);
+    }
+    table.rows.push(vec![
+        connections.to_string(),
+        seconds(ideal_s),
+        seconds(actual_s),
+        format!("{time_ratio:.3}"),
+        ratio(efficiency),
+        buffer_delay.map_or_else(|| "-".into(), ratio),
+        si(throughput, "bit/s"),
+    ]);
+    let text = format!(
+        "{connections} connections: {} of {} possible, transfer time ratio {time_ratio:.2}",
+        si(throughput, "bit/s"),
+        si(path.tcp_bps(), "bit/s"),
+    );
+    outcome.verdict.text.push(text);
+}

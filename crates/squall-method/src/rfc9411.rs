@@ -1,0 +1,416 @@
+//! RFC 9411: network security devices (next-generation firewalls, intrusion prevention), with HTTP
+//! and HTTPS.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use squall_report::render::human::{ns, si};
+
+use crate::{
+    bench::{Bench, Halt},
+    connections::{Search, Searched},
+    outcome::{Better, Figure, Limit, Outcome, Status, Table},
+    rig::Rig,
+    trial::{Delay, FlowLoad, FlowsMeasured, Http, Trial},
+};
+
+/// The tests of §7, by their sections: with HTTP (7.2 to 7.5) or HTTPS (7.6 to 7.9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Test {
+    /// §7.1: throughput with the application mix of the profile
+    Mix,
+    /// §7.2, §7.6: connections per second
+    Cps,
+    /// §7.3, §7.7: throughput
+    Throughput,
+    /// §7.4, §7.8: transaction latency
+    Latency,
+    /// §7.5, §7.9: concurrent connections
+    Concurrent,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "RFC 9411"))]
+pub struct Settings {
+    /// Tests to run
+    #[cfg_attr(feature = "clap", arg(long, value_enum, value_delimiter = ',', value_name = "TEST",
+        default_values_t = Settings::default().tests))]
+    pub tests: Vec<Test>,
+    /// Test with HTTPS instead of HTTP
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub https: bool,
+    /// Response sizes, octets; of the throughput test, those from 16 KB on are repeated 10 times
+    /// over a connection
+    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "OCTETS",
+        default_values_t = Settings::default().object_octets))]
+    pub object_octets: Vec<u64>,
+    /// The target: the most connections per second
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
+        default_value_t = Settings::default().max_cps))]
+    pub max_cps: f64,
+    /// The target: the most connections at once
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
+        default_value_t = Settings::default().max_concurrent))]
+    pub max_concurrent: u64,
+    /// Length of the sustain phase, seconds (RFC 9411 §4.3.4: at least 300)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().sustain_s))]
+    pub sustain_s: f64,
+    /// Length of the ramp up, and of the ramp down, seconds
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().ramp_s))]
+    pub ramp_s: f64,
+    /// Wait after a trial that failed, seconds
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().recovery_s))]
+    pub recovery_s: f64,
+    /// End a search when less than this part of the figure is unknown
+    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
+        default_value_t = Settings::default().resolution))]
+    pub resolution: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            tests: vec![Test::Cps, Test::Throughput, Test::Latency, Test::Concurrent],
+            https: false,
+            object_octets: vec![1_000, 2_000, 4_000, 16_000, 64_000, 256_000],
+            max_cps: 10_000.0,
+            max_concurrent: 100_000,
+            sustain_s: 300.0,
+            ramp_s: 30.0,
+            recovery_s: 10.0,
+            resolution: 0.02,
+        }
+    }
+}
+
+/// §7.2.3.4 and its like: failed and terminated transactions, as a part of all; deviation of the
+/// rate in the sustain phase.
+const FAILED: f64 = 0.000_01;
+const DEVIATION: f64 = 0.05;
+/// §7.2.4: the first run asks for a tenth, and nothing may fail.
+const FIRST: f64 = 0.1;
+/// §7.3.3.2.
+const TRANSACTIONS: u32 = 10;
+
+impl Settings {
+    /// Seconds for minutes.
+    pub fn quick(self) -> Self {
+        let object_octets = self.object_octets.iter().copied().take(2).collect();
+        Self {
+            object_octets,
+            sustain_s: self.sustain_s.min(2.0),
+            ramp_s: self.ramp_s.min(0.5),
+            recovery_s: self.recovery_s.min(1.0),
+            resolution: self.resolution.max(0.1),
+            ..self
+        }
+    }
+
+    /// # Errors
+    /// What no test can be run with.
+    pub fn check(&self) -> Result<(), Halt> {
+        let positive = [("max_cps", self.max_cps), ("sustain_s", self.sustain_s)];
+        if let Some((name, value)) = positive.iter().find(|(_, v)| v.is_nan() || *v <= 0.0) {
+            return Err(Halt::Usage(format!("{name} = {value}, expected above 0")));
+        }
+        if !(1e-4..=0.5).contains(&self.resolution) {
+            let resolution = self.resolution;
+            return Err(Halt::Usage(format!("resolution = {resolution}, expected 0.0001 to 0.5")));
+        }
+        if self.object_octets.is_empty() || self.tests.is_empty() || self.max_concurrent == 0 {
+            let text = "tests and object_octets are not empty, max_concurrent is above 0";
+            return Err(Halt::Usage(text.into()));
+        }
+        Ok(())
+    }
+
+    fn trial(&self, label: String, cps: f64, http: Option<Http>) -> Trial {
+        let load = FlowLoad {
+            cps,
+            http,
+            ramp_up_s: self.ramp_s,
+            ramp_down_s: self.ramp_s,
+            ..FlowLoad::default()
+        };
+        let duration_s = self.sustain_s + 2.0 * self.ramp_s;
+        Trial { label, duration_s, flows: Some(load), ..Trial::default() }
+    }
+
+    fn http(&self, object_octets: u64, requests: u32) -> Http {
+        Http { object_octets, requests, think_s: 0.0, tls: self.https }
+    }
+
+    fn protocol(&self) -> &'static str {
+        if self.https { "HTTPS" } else { "HTTP" }
+    }
+}
+
+/// # Errors
+/// Why it stopped.
+pub fn run(
+    settings: &Settings,
+    _rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    settings.check()?;
+    let columns = [
+        "Test",
+        "Response",
+        "Connections/s",
+        "Transactions/s",
+        "Throughput",
+        "First byte, mean",
+        "Last byte, mean",
+        "Last byte, max",
+        "",
+    ];
+    let mut table = Table::new("Key performance indicators (RFC 9411 §6.3)", &columns);
+    for test in &settings.tests {
+        match test {
+            Test::Mix => mix(settings, bench, outcome, &mut table)?,
+            Test::Cps => cps(settings, bench, outcome, &mut table)?,
+            Test::Throughput => throughput(settings, bench, outcome, &mut table)?,
+            Test::Latency => latency(settings, bench, outcome, &mut table)?,
+            Test::Concurrent => concurrent(settings, bench, outcome, &mut table)?,
+        }
+    }
+    outcome.tables.push(table);
+    Ok(())
+}
+
+/// The validity rules, of a rate that was asked for.
+fn valid(asked_cps: f64, flows: &FlowsMeasured) -> bool {
+    let deviation = (flows.completed_cps - asked_cps).abs() / asked_cps;
+    // Few connections are no steady rate: one more or less in a second is no deviation.
+    let few = 1.0 / asked_cps;
+    flows.failed_ratio() < FAILED && deviation < DEVIATION.max(few)
+}
+
+/// The first run, and the search, of one kind of transaction.
+fn search(
+    settings: &Settings,
+    what: &str,
+    http: Option<Http>,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<Option<Searched>, Halt> {
+    let first = settings.max_cps * FIRST;
+    let trial = |cps: f64| settings.trial(format!("{what}, {cps:.1} connections/s"), cps, http);
+    let qualified = bench.trial(trial(first))?;
+    let flows = qualified.flows.clone().unwrap_or_default();
+    if qualified.kept() && !valid(first, &flows) {
+        outcome.notes.push(format!(
+            "{what}: the first run, at a tenth of the target, is not valid: {}",
+            crate::connections::why(&flows)
+        ));
+    }
+    let (most, resolution, recovery_s) =
+        (settings.max_cps, settings.resolution, settings.recovery_s);
+    let search = Search { most, resolution, recovery_s, trial: &trial, passes: &valid };
+    let searched = search.run(bench)?;
+    if searched.found == 0.0 {
+        outcome.verdict.status = Status::Failed;
+        outcome.verdict.text.push(format!("{what}: no load was valid: {}", searched.failure));
+        return Ok(None);
+    }
+    Ok(Some(searched))
+}
+
+fn figure(
+    name: String,
+    value: f64,
+    unit: &str,
+    better: Better,
+    noise: f64,
+    limit: Limit,
+) -> Figure {
+    Figure { name, value, unit: unit.into(), better, uncertainty: value * noise, limit }
+}
+
+fn row(
+    test: &str,
+    octets: Option<u64>,
+    requests: u32,
+    found: &FlowsMeasured,
+    mark: &str,
+) -> Vec<String> {
+    let time = |delay: Option<Delay>, of: fn(Delay) -> f64| {
+        delay.map_or_else(|| "-".into(), |delay| ns(of(delay)))
+    };
+    vec![
+        test.into(),
+        octets.map_or_else(|| "mix".into(), |octets| si(octets as f64, "B")),
+        si(found.completed_cps, ""),
+        si(found.completed_cps * f64::from(requests), ""),
+        si(found.goodput_bps, "bit/s"),
+        time(found.first_byte, |delay| delay.mean),
+        time(found.transaction, |delay| delay.mean),
+        time(found.transaction, |delay| delay.max as f64),
+        mark.into(),
+    ]
+}
+
+fn mix(
+    settings: &Settings,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+    table: &mut Table,
+) -> Result<(), Halt> {
+    let Some(searched) = search(settings, "application mix", None, bench, outcome)? else {
+        return Ok(());
+    };
+    let (limit, best) = (searched.limit(), searched.best.unwrap_or_default());
+    let noise = settings.resolution;
+    let value = best.goodput_bps;
+    outcome.figures.push(figure("mix".into(), value, "bit/s", Better::Higher, noise, limit));
+    outcome.verdict.text.push(format!("application mix: {} {}", limit.mark(), si(value, "bit/s")));
+    table.rows.push(row("application mix", None, 1, &best, limit.mark()));
+    Ok(())
+}
+
+fn cps(
+    settings: &Settings,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+    table: &mut Table,
+) -> Result<(), Halt> {
+    // §7.2.3.2: sizes up to 64 KB.
+    for &octets in settings.object_octets.iter().filter(|octets| **octets <= 64_000) {
+        let what = format!("{} connections per second, {octets} octets", settings.protocol());
+        let http = Some(settings.http(octets, 1));
+        let Some(searched) = search(settings, &what, http, bench, outcome)? else { continue };
+        let (limit, found) = (searched.limit(), searched.found);
+        let (name, unit) = (format!("cps/{octets}"), "connections/s");
+        let noise = settings.resolution;
+        outcome.figures.push(figure(name, found, unit, Better::Higher, noise, limit));
+        outcome.verdict.text.push(format!("{what}: {} {found:.1}", limit.mark()));
+        let best = searched.best.unwrap_or_default();
+        table.rows.push(row("connections per second", Some(octets), 1, &best, limit.mark()));
+    }
+    Ok(())
+}
+
+fn throughput(
+    settings: &Settings,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+    table: &mut Table,
+) -> Result<(), Halt> {
+    for &octets in &settings.object_octets {
+        let what = format!("{} throughput, {octets} octets", settings.protocol());
+        let http = Some(settings.http(octets, TRANSACTIONS));
+        let Some(searched) = search(settings, &what, http, bench, outcome)? else { continue };
+        let (limit, best) = (searched.limit(), searched.best.unwrap_or_default());
+        let (name, value, noise) =
+            (format!("throughput/{octets}"), best.goodput_bps, settings.resolution);
+        outcome.figures.push(figure(name, value, "bit/s", Better::Higher, noise, limit));
+        outcome.verdict.text.push(format!("{what}: {} {}", limit.mark(), si(value, "bit/s")));
+        table.rows.push(row("throughput", Some(octets), TRANSACTIONS, &best, limit.mark()));
+    }
+    Ok(())
+}
+
+/// §7.4.3.2: at half of the connections per second with one transaction each, and at half of the
+/// throughput with ten.
+fn latency(
+    settings: &Settings,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+    table: &mut Table,
+) -> Result<(), Halt> {
+    for &octets in settings.object_octets.iter().filter(|octets| **octets <= 64_000) {
+        for (requests, of) in
+            [(1, "half of the connections per second"), (TRANSACTIONS, "half of the throughput")]
+        {
+            let what = format!("{} latency, {octets} octets, {of}", settings.protocol());
+            let http = Some(settings.http(octets, requests));
+            let known = if requests == 1 { "cps" } else { "throughput" };
+            let rate = match outcome.figure(&format!("{known}/{octets}")) {
+                Some(known) if requests == 1 => known.value,
+                Some(known) => known.value / (octets as f64 * 8.0 * f64::from(requests)),
+                None => match search(settings, &what, http, bench, outcome)? {
+                    Some(searched) => searched.found,
+                    None => continue,
+                },
+            };
+            let label = format!("{what}, {:.1} connections/s", rate / 2.0);
+            let measured = bench.trial(settings.trial(label, rate / 2.0, http))?;
+            let flows = measured.flows.clone().unwrap_or_default();
+            if !measured.kept() || !valid(rate / 2.0, &flows) {
+                outcome.notes.push(format!(
+                    "{what}: not measured: {}",
+                    match measured.kept() {
+                        true => crate::connections::why(&flows),
+                        false => "the generator did not keep to the rate".into(),
+                    }
+                ));
+                continue;
+            }
+            for (name, delay) in
+                [("first_byte", flows.first_byte), ("last_byte", flows.transaction)]
+            {
+                let Some(delay) = delay else { continue };
+                let name = format!("latency.{name}/{octets}/{requests}");
+                let (value, better) = (delay.mean, Better::Lower);
+                outcome.figures.push(figure(name, value, "ns", better, 0.1, Limit::Device));
+            }
+            table.rows.push(row(&format!("latency at {of}"), Some(octets), requests, &flows, ""));
+        }
+    }
+    Ok(())
+}
+
+fn concurrent(
+    settings: &Settings,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+    table: &mut Table,
+) -> Result<(), Halt> {
+    // §7.5.3.2: 1 KB, and ten transactions spread over the time in which a connection is open.
+    let octets = 1_000;
+    let what = format!("{} concurrent connections", settings.protocol());
+    let opening_s = settings.ramp_s.max(1.0);
+    let trial = |connections: f64| {
+        let connections = connections.round().max(1.0);
+        let think_s = (opening_s + settings.sustain_s) / f64::from(TRANSACTIONS - 1);
+        let load = FlowLoad {
+            cps: connections / opening_s,
+            limit: Some(connections as u64),
+            http: Some(Http { think_s, ..settings.http(octets, TRANSACTIONS) }),
+            ..FlowLoad::default()
+        };
+        let label = format!("{what}, {connections}");
+        let duration_s = 2.0 * opening_s + settings.sustain_s + think_s;
+        Trial { label, duration_s, flows: Some(load), ..Trial::default() }
+    };
+    let passes = |_: f64, flows: &FlowsMeasured| flows.failed_ratio() < FAILED;
+    let most = settings.max_concurrent as f64;
+    let (resolution, recovery_s) = (settings.resolution, settings.recovery_s);
+    let searched =
+        Search { most, resolution, recovery_s, trial: &trial, passes: &passes }.run(bench)?;
+    let (limit, best) = (searched.limit(), searched.best.unwrap_or_default());
+    let value = best.peak_active as f64;
+    if value == 0.0 {
+        outcome.verdict.status = Status::Failed;
+        outcome.verdict.text.push(format!("{what}: no load was valid: {}", searched.failure));
+        return Ok(());
+    }
+    let noise = settings.resolution;
+    let (name, unit) = ("concurrent".to_owned(), "connections");
+    outcome.figures.push(figure(name, value, unit, Better::Higher, noise, limit));
+    outcome.verdict.text.push(format!("{what}: {} {value}", limit.mark()));
+    table.rows.push(row(
+        &format!("{value} at once"),
+        Some(octets),
+        TRANSACTIONS,
+        &best,
+        limit.mark(),
+    ));
+    Ok(())
+}
