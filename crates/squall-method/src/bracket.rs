@@ -12,6 +12,8 @@ pub struct Bracket {
     /// The lowest load that the generator did not keep to.
     pub not_kept: Option<f64>,
     guess: Option<f64>,
+    /// How much above the load that passed the next guess is, as a part of it.
+    step: f64,
     lowest: f64,
 }
 
@@ -28,7 +30,7 @@ impl Bracket {
     /// `lowest`: what fails there passes nowhere.
     pub fn new(resolution: f64, lowest: f64) -> Self {
         let (failed, not_kept, guess) = (None, None, Some(1.0));
-        Self { resolution, passed: 0.0, failed, not_kept, guess, lowest }
+        Self { resolution, passed: 0.0, failed, not_kept, guess, step: resolution, lowest }
     }
 
     /// What is not to be tried: failed, or more than the generator keeps to.
@@ -64,10 +66,14 @@ impl Bracket {
             Judged::Passed => {
                 self.passed = self.passed.max(load);
                 let guessed = self.guess.is_some_and(|guess| guess == load) && load < 1.0;
-                guessed.then_some(load * (1.0 + self.resolution))
+                let next = load * (1.0 + self.step);
+                // A guess that was far too low is left behind in few steps.
+                self.step *= 2.0;
+                guessed.then_some(next)
             }
             Judged::Failed(output) => {
                 let first = self.failed.is_none();
+                self.step = self.resolution;
                 self.failed = Some(self.failed.map_or(load, |failed| failed.min(load)));
                 output.filter(|_| first).map(|output| output * (1.0 - margin))
             }

@@ -208,9 +208,15 @@ fn search(
     settings: &Settings,
     most: f64,
     bench: &mut Bench<'_>,
+    keeps_up: bool,
     trial: &dyn Fn(f64) -> Trial,
 ) -> Result<Searched, Halt> {
-    let passes = |_: f64, flows: &FlowsMeasured| flows.failed_ratio() <= settings.failed_tolerance;
+    let passes = |cps: f64, flows: &FlowsMeasured| {
+        let all = flows.failed_ratio() <= settings.failed_tolerance;
+        // Connections that queue up and end when no more begin were not carried at that rate.
+        let few = 2.0 / (cps * settings.trial_s);
+        all && !(keeps_up && flows.completed_cps < cps * (1.0 - settings.resolution.max(few)))
+    };
     let (resolution, recovery_s) = (settings.resolution, settings.recovery_s);
     Search { most, resolution, recovery_s, trial, passes: &passes }.run(bench)
 }
@@ -263,10 +269,11 @@ fn cps(
     outcome: &mut Outcome,
     table: &mut Table,
 ) -> Result<(), Halt> {
-    let searched = search(settings, settings.max_cps, bench, &|cps| {
+    let searched = search(settings, settings.max_cps, bench, true, &|cps| {
         settings.at(cps, settings.object_octets, format!("connections per second, {cps:.0}"))
     })?;
-    let found = searched.found;
+    let completed = searched.best.as_ref().map_or(0.0, |flows| flows.completed_cps);
+    let found = searched.found.min(completed);
     say("cps", "connections/s", found, &searched, settings.resolution, outcome, table);
     if let Some(best) = &searched.best {
         let times = [("setup", best.setup), ("transaction", best.transaction)];
@@ -291,7 +298,7 @@ fn concurrent(
     table: &mut Table,
 ) -> Result<(), Halt> {
     let most = settings.max_concurrent as f64;
-    let searched = search(settings, most, bench, &|connections| {
+    let searched = search(settings, most, bench, false, &|connections| {
         let connections = connections.round().max(1.0) as u64;
         settings.held(connections, format!("connections at once, {connections}"))
     })?;
@@ -307,7 +314,7 @@ fn goodput(
     outcome: &mut Outcome,
     table: &mut Table,
 ) -> Result<(), Halt> {
-    let searched = search(settings, settings.max_cps, bench, &|cps| {
+    let searched = search(settings, settings.max_cps, bench, true, &|cps| {
         settings.at(cps, settings.large_octets, format!("goodput, {cps:.1} connections/s"))
     })?;
     let found = searched.best.as_ref().map_or(0.0, |flows| flows.goodput_bps);
