@@ -73,6 +73,19 @@ def prep(
     comment: str,
 ) -> tuple[int, int, int, str | None]: ...
 def score(labels: str, alerts: list[str], shift_s: float) -> tuple[str, str, str]: ...
+def run_test(
+    method: str,
+    profile: Profile,
+    *,
+    options: str,
+    max_rate: str | None,
+    quick: bool,
+    repeats: int,
+    rest_s: float,
+    journal: str | None,
+    progress: Callable[[str], object] | None,
+) -> str: ...
+def render_test(outcome: str, kind: str, *, against: str | None, tolerance: float) -> str: ...
 
 @final
 class Info:

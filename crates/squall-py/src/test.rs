@@ -1,0 +1,95 @@
+//! The standard tests.
+
+use std::{path::PathBuf, sync::Mutex};
+
+use pyo3::{exceptions::PyValueError, prelude::*};
+use squall::{
+    method::{Method, Outcome, Patience, Recorded, Watch, compare, render},
+    trials::Test,
+};
+
+use crate::{captures::interruptible, error::to_py, profile::Profile};
+
+/// Hands each trial to a function of Python's.
+struct Told(Option<Py<PyAny>>, Option<PyErr>);
+
+impl Watch for Told {
+    fn ended(&mut self, recorded: &Recorded) -> bool {
+        let Some(function) = &self.0 else { return true };
+        let text = serde_json::to_string(recorded).unwrap_or_default();
+        let called = Python::attach(|py| function.call1(py, (text,)).map(|_| ()));
+        self.1 = called.err();
+        self.1.is_none()
+    }
+}
+
+/// `method` and `options` as JSON; the outcome as JSON. A signal's exception ends it.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+#[pyo3(signature = (method, profile, *, options, max_rate, quick, repeats, rest_s, journal, progress))]
+pub fn run_test(
+    py: Python<'_>,
+    method: &str,
+    profile: &Profile,
+    options: &str,
+    max_rate: Option<&str>,
+    quick: bool,
+    repeats: u32,
+    rest_s: f64,
+    journal: Option<PathBuf>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let usage = |text: String| to_py(squall::Error::Usage(text));
+    let method: Method = serde_json::from_str(method).map_err(|e| usage(e.to_string()))?;
+    let most = max_rate.map(|text| text.parse().map_err(|e| usage(format!("max_rate: {e}"))));
+    let test = Test {
+        method: if quick { method.quick() } else { method },
+        profile: profile.0.clone(),
+        options: squall::RunOptions::from_json(options).map_err(|e| usage(e.to_string()))?,
+        most: most.transpose()?,
+        patience: Patience { repeats, rest_s },
+        journal,
+        command: "python".into(),
+    };
+    let told = Mutex::new(Told(progress, None));
+    let done = interruptible(py, |go_on| {
+        let go_on = Mutex::new(go_on);
+        let stop = || !go_on.lock().is_ok_and(|mut go_on| go_on());
+        let Ok(mut told) = told.lock() else { unreachable!("nobody else has it") };
+        test.run(&mut *told, &stop)
+    });
+    if let Some(error) = told.into_inner().ok().and_then(|told| told.1) {
+        return Err(error);
+    }
+    text(&done?)
+}
+
+/// An outcome as `html`, `csv`, `junit` or `text`; `against`: an earlier one.
+#[pyfunction]
+#[pyo3(signature = (outcome, kind, *, against, tolerance))]
+pub fn render_test(
+    outcome: &str,
+    kind: &str,
+    against: Option<&str>,
+    tolerance: f64,
+) -> PyResult<String> {
+    let outcome = read(outcome)?;
+    let before = against.map(read).transpose()?;
+    let changes = before.map(|before| compare(&before, &outcome, tolerance)).unwrap_or_default();
+    match kind {
+        "html" => Ok(render::html(&outcome, &changes)),
+        "csv" => Ok(render::csv(&outcome)),
+        "junit" => Ok(render::junit(&outcome, &changes)),
+        "text" => Ok(render::text(&outcome, 100, false)),
+        "changes" => text(&changes),
+        _ => Err(PyValueError::new_err(format!("{kind:?} is no form of a result"))),
+    }
+}
+
+fn read(text: &str) -> PyResult<Outcome> {
+    serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("no result: {e}")))
+}
+
+fn text(value: &impl serde::Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(|e| PyValueError::new_err(e.to_string()))
+}

@@ -1,0 +1,206 @@
+"""Standard tests of network devices, with a verdict.
+
+Each function runs one method on the streams (or flows) of a profile: frame sizes and rates are the
+method's, all else is the profile's. A trial that the generator did not keep to is repeated and never
+counted; the verdict is then ``generator_bound``.
+
+>>> import squall, squall.test
+>>> profile = squall.Profile(ports={"A": "loop:test,virtual,drain=10kpps,buffer=50"})
+>>> profile.add(squall.Stream(name="A", packet="eth/ipv4/udp", rate="1 kpps"))
+>>> result = squall.test.rfc2544(
+...     profile, max_rate="100kpps", tests=["throughput"], frame_sizes=[64], trial_s=1
+... )
+>>> result.status, 9950 < result.figures["throughput/64"] <= 10000
+('measured', True)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+from . import _native
+from ._profile import Profile
+
+__all__ = ["Result", "capacity", "rfc2544", "rfc6349", "rfc9411", "run"]
+
+
+class Result:
+    """What a method found; ``squall.test/1`` of the schemas.
+
+    Attributes
+    ----------
+    data : dict
+        All of it, as ``squall test --json`` writes it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.data: dict[str, Any] = json.loads(text)
+
+    @property
+    def status(self) -> str:
+        """``measured``, ``passed``, ``failed``, ``generator_bound`` or ``stopped``."""
+        return str(self.data["verdict"]["status"])
+
+    @property
+    def verdict(self) -> list[str]:
+        """What was found, in sentences."""
+        return list(self.data["verdict"]["text"])
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Values by name, such as ``throughput/64``; units are in ``data``."""
+        return {figure["name"]: figure["value"] for figure in self.data["figures"]}
+
+    @property
+    def trials(self) -> list[dict[str, Any]]:
+        """All that were run, repetitions too."""
+        return list(self.data["trials"])
+
+    def compare(self, baseline: Result, tolerance: float = 0.01) -> list[dict[str, Any]]:
+        """Figures against those of an earlier result.
+
+        Parameters
+        ----------
+        baseline : Result
+        tolerance : float
+            Differences up to this part of the earlier value are none.
+
+        Returns
+        -------
+        list of dict
+            ``name``, ``unit``, ``before``, ``now``, ``change``, ``regressed``, ``improved``.
+        """
+        text = _native.render_test(
+            self._text, "changes", against=baseline._text, tolerance=tolerance
+        )
+        return list(json.loads(text))
+
+    def write(self, path: str | os.PathLike[str], baseline: Result | None = None) -> None:
+        """Write it to a file: JSON, HTML, CSV (trials) or JUnit (``.xml``), by the name's ending.
+
+        Raises
+        ------
+        ValueError
+            The name ends otherwise.
+        """
+        kinds = {".html": "html", ".csv": "csv", ".xml": "junit", ".txt": "text"}
+        ending = os.path.splitext(os.fspath(path))[1]
+        if ending == ".json":
+            text = self._text
+        elif ending in kinds:
+            against = None if baseline is None else baseline._text
+            text = _native.render_test(self._text, kinds[ending], against=against, tolerance=0.01)
+        else:
+            raise ValueError(f"{os.fspath(path)!r}: expected .json, .html, .csv, .xml or .txt")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Result:
+        """Read what `write` or ``squall test --json`` has written."""
+        with open(path, encoding="utf-8") as file:
+            return cls(file.read())
+
+    def __repr__(self) -> str:
+        return f"<squall.test.Result {self.data['method']} {self.status}: {'; '.join(self.verdict)}>"
+
+
+def run(
+    method: str,
+    profile: Profile,
+    *,
+    max_rate: str | None = None,
+    quick: bool = False,
+    repeats: int = 2,
+    rest: float | None = None,
+    journal: str | os.PathLike[str] | None = None,
+    options: dict[str, Any] | None = None,
+    progress: Callable[[dict[str, Any]], object] | None = None,
+    **settings: Any,
+) -> Result:
+    """Run a method by its name.
+
+    Parameters
+    ----------
+    method : str
+        ``"rfc2544"``, ...
+    profile : Profile
+        Streams, or flows, between ports.
+    max_rate : str, optional
+        The most that a port sends: ``"1 Gbps"`` on the line, ``"100 kpps"``. Default: what its link
+        carries.
+    quick : bool
+        Short trials and few repetitions.
+    repeats : int
+        Repeat a trial up to this often if the generator did not keep to it.
+    rest : seconds, optional
+        Time between trials. Default: 5, with `quick` 0.2.
+    journal : path, optional
+        Write each trial to this file; if it has trials of the same test, go on after them.
+    options : dict, optional
+        Options of each run, as `squall.run` has them.
+    progress : callable, optional
+        Called with each trial that has ended: ``trial``, ``measured``, ``attempt``.
+    **settings
+        Settings of the method, as ``squall test METHOD --help`` has them, with ``_`` for ``-``.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    ProfileError
+        A setting is unknown or wrong, or the profile lacks what the method needs.
+    PortError
+        A port does not open.
+    """
+    told = None if progress is None else (lambda text: progress(json.loads(text)))
+    text = _native.run_test(
+        json.dumps({method: settings}),
+        profile._checked(),
+        options=json.dumps(options or {}),
+        max_rate=max_rate,
+        quick=quick,
+        repeats=repeats,
+        rest_s=(0.2 if quick else 5.0) if rest is None else float(rest),
+        journal=None if journal is None else os.fspath(journal),
+        progress=told,
+    )
+    return Result(text)
+
+
+def rfc2544(profile: Profile, **settings: Any) -> Result:
+    """RFC 2544 and RFC 9004: throughput, latency, frame loss, back-to-back, recovery, reset.
+
+    See `run` for the arguments.
+    """
+    return run("rfc2544", profile, **settings)
+
+
+def rfc6349(profile: Profile, **settings: Any) -> Result:
+    """RFC 6349: TCP throughput against what the path makes possible.
+
+    See `run` for the arguments.
+    """
+    return run("rfc6349", profile, **settings)
+
+
+def rfc9411(profile: Profile, **settings: Any) -> Result:
+    """RFC 9411: firewalls and intrusion prevention, with HTTP and HTTPS.
+
+    See `run` for the arguments.
+    """
+    return run("rfc9411", profile, **settings)
+
+
+def capacity(profile: Profile, **settings: Any) -> Result:
+    """Connections per second and at once, goodput, and the size of a table of flows.
+
+    See `run` for the arguments.
+    """
+    return run("capacity", profile, **settings)
