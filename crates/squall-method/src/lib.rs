@@ -23,6 +23,7 @@ mod bench;
 mod bracket;
 pub mod capacity;
 mod method;
+pub mod mlrsearch;
 mod model;
 mod outcome;
 pub mod render;
