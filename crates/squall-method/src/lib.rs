@@ -19,6 +19,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod ab;
 mod bench;
 mod bracket;
 pub mod capacity;
