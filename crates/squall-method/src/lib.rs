@@ -23,6 +23,7 @@ pub mod ab;
 mod bench;
 mod bracket;
 pub mod capacity;
+mod fields;
 mod method;
 pub mod mlrsearch;
 mod model;
@@ -31,6 +32,7 @@ pub mod render;
 pub mod rfc2544;
 mod rig;
 mod trial;
+pub mod y1564;
 
 pub use bench::{Bench, Halt, Patience, Recorded, Runner, Unwatched, Watch};
 pub use bracket::{Bracket, Judged};
@@ -42,5 +44,5 @@ pub use outcome::{
 pub use rig::{MostLoad, Rig, RigLane};
 pub use trial::{
     Action, Delay, FlowLoad, FlowsMeasured, Http, Lane, LaneMeasured, Measured, PortMeasured,
-    Template, Trial,
+    Second, Template, Trial,
 };

@@ -13,6 +13,7 @@ use squall_report::render::human::ratio;
 
 use crate::{
     bench::{Bench, Halt},
+    fields,
     outcome::Outcome,
     rig::Rig,
     trial::Measured,
@@ -108,21 +109,7 @@ impl FromStr for Goal {
     /// # Ok::<_, String>(())
     /// ```
     fn from_str(text: &str) -> Result<Self, String> {
-        let field = |field: &str| {
-            let (key, value) = field
-                .split_once('=')
-                .ok_or_else(|| format!("expected FIELD=VALUE, found {field}"))?;
-            let value = match key.trim() {
-                "name" => value.into(),
-                _ => {
-                    value.trim().parse::<f64>().map_err(|e| format!("{key} = {value}: {e}"))?.into()
-                }
-            };
-            Ok((key.trim().into(), value))
-        };
-        let fields =
-            text.split(',').map(field).collect::<Result<serde_json::Map<_, _>, String>>()?;
-        let goal: Self = serde_json::from_value(fields.into()).map_err(|e| e.to_string())?;
+        let goal: Self = fields::parse(text, &["name"])?;
         goal.check().map(|()| goal)
     }
 }
