@@ -1,4 +1,5 @@
 import os
+from collections.abc import Callable
 from typing import final
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "info",
     "ports",
     "prep",
+    "render_test",
+    "run_test",
     "score",
 ]
 

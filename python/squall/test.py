@@ -24,7 +24,7 @@ from typing import Any
 from . import _native
 from ._profile import Profile
 
-__all__ = ["Result", "capacity", "rfc2544", "rfc6349", "rfc9411", "run"]
+__all__ = ["Result", "capacity", "mlrsearch", "rfc2544", "rfc6349", "rfc9411", "run", "y1564"]
 
 
 class Result:
@@ -180,6 +180,22 @@ def rfc2544(profile: Profile, **settings: Any) -> Result:
     See `run` for the arguments.
     """
     return run("rfc2544", profile, **settings)
+
+
+def mlrsearch(profile: Profile, **settings: Any) -> Result:
+    """RFC 9971: several loss ratios in one search, such as NDR and PDR.
+
+    See `run` for the arguments.
+    """
+    return run("mlrsearch", profile, **settings)
+
+
+def y1564(profile: Profile, **settings: Any) -> Result:
+    """ITU-T Y.1564: configuration and performance of Ethernet services.
+
+    See `run` for the arguments.
+    """
+    return run("y1564", profile, **settings)
 
 
 def rfc6349(profile: Profile, **settings: Any) -> Result:

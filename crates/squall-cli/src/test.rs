@@ -1,16 +1,20 @@
 //! `squall test`: the standard tests, with a verdict.
 
-use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use serde_json::{Map, Value, json};
 use squall::{
     Error, Format, Profile,
     method::{
-        Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, capacity,
-        compare, render, rfc2544, rfc6349, rfc9411,
+        Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, ab,
+        capacity, compare, mlrsearch, render, rfc2544, rfc6349, rfc9411, y1564,
     },
     render::human,
-    trials::Test,
+    trials::{self, Test, compare_results},
     units::Rate,
 };
 
@@ -52,6 +56,22 @@ enum Methods {
         #[command(flatten)]
         common: Box<Common>,
     },
+    /// Several loss ratios in one search: NDR and PDR (RFC 9971)
+    Mlrsearch {
+        #[command(flatten)]
+        settings: mlrsearch::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// Ethernet service activation: configuration and performance of services
+    Y1564 {
+        #[command(flatten)]
+        settings: y1564::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// Compare two profiles by trials in turns, or two results: better, worse, or no difference
+    Ab(Box<Ab>),
     /// TCP throughput: MTU, round-trip time, bottleneck, transfer time ratio, efficiency, buffer
     /// delay
     Rfc6349 {
@@ -76,6 +96,77 @@ enum Methods {
         #[command(flatten)]
         common: Box<Common>,
     },
+}
+
+/// Both with all that is not said otherwise.
+#[derive(Debug, clap::Args)]
+struct Ab {
+    /// Profile, or result (.json) of an earlier test
+    #[arg(long, value_name = "FILE")]
+    a: PathBuf,
+    /// What is compared with it
+    #[arg(long, value_name = "FILE")]
+    b: PathBuf,
+    #[command(flatten)]
+    settings: ab::Settings,
+    /// Length of a trial [default: what the profiles say]
+    #[arg(short, long, value_name = "TIME")]
+    duration: Option<squall::options::Time>,
+    /// Repeat a trial up to N times if the generator did not keep to it
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    repeats: u32,
+    #[command(flatten)]
+    options: Options<OfTests>,
+    #[command(flatten)]
+    results: Results,
+}
+
+fn ab(args: &Ab) -> Result<ExitCode, Error> {
+    let files = Files::create(&args.results)?;
+    let is_result = |path: &Path| path.extension().is_some_and(|ending| ending == "json");
+    let outcome = match (is_result(&args.a), is_result(&args.b)) {
+        (true, true) => {
+            let (a, b) = (read_outcome("--a", &args.a)?, read_outcome("--b", &args.b)?);
+            compare_results(&a, &b, &args.settings, &command_line())?
+        }
+        (false, false) => {
+            let mut options = args.options.run.clone();
+            options.duration = args.duration;
+            let comparison = trials::Comparison {
+                a: Profile::load(&args.a)?,
+                b: Profile::load(&args.b)?,
+                settings: args.settings.clone(),
+                options,
+                patience: Patience { repeats: args.repeats, ..Patience::default() },
+                command: command_line(),
+            };
+            let all = [&comparison.a, &comparison.b];
+            if args.duration.is_none() && !all.into_iter().all(ends) {
+                return Err(Error::Usage("a trial never ends\n  try --duration 5s".into()));
+            }
+            let signals = Signals::catch()?;
+            let quiet = args.results.quiet;
+            let mut watch = Shown { quiet, line: ProgressLine::new(quiet) };
+            let outcome = comparison.run(&mut watch, &|| signals.came());
+            watch.line.clear();
+            outcome?
+        }
+        _ => {
+            let text = "--a and --b: expected two profiles, or two results (.json)";
+            return Err(Error::Usage(text.into()));
+        }
+    };
+    args.results.publish(files, &outcome, &[])?;
+    Ok(ExitCode::from(exit_status(&outcome, &[])))
+}
+
+/// Whether a run of it ends by itself, as far as that is easily seen.
+fn ends(profile: &Profile) -> bool {
+    let stop = profile.stop;
+    let limited = stop.duration.is_some() || stop.packets.is_some() || stop.octets.is_some();
+    let continuous =
+        profile.streams.iter().any(|stream| stream.mode == squall::ProfileMode::Continuous);
+    limited || !continuous && profile.flows.is_none()
 }
 
 /// What all methods have.
@@ -129,6 +220,15 @@ struct Common {
     /// Ignore differences from the baseline up to this ratio
     #[arg(long, value_name = "RATIO", default_value_t = 0.01, help_heading = "Result")]
     tolerance: f64,
+    #[command(flatten)]
+    results: Results,
+    #[command(flatten)]
+    options: Options<OfTests>,
+}
+
+/// Where results go.
+#[derive(Debug, clap::Args)]
+struct Results {
     /// Write the result as JSON; - is standard output
     #[arg(long, value_name = "FILE|-", help_heading = "Result")]
     json: Option<String>,
@@ -144,8 +244,6 @@ struct Common {
     /// Show no progress and no tables
     #[arg(short, long, help_heading = "Result")]
     quiet: bool,
-    #[command(flatten)]
-    options: Options<OfTests>,
 }
 
 /// A method says when trials end and what is measured.
@@ -159,11 +257,15 @@ impl Choice for OfTests {
 }
 
 pub fn test(args: Args) -> Result<ExitCode, Error> {
-    let (method, common) = args.method.parts();
+    let (method, common) = match args.method.parts() {
+        Ok(parts) => parts,
+        Err(comparison) => return ab(&comparison),
+    };
     let method = if common.quick { method.quick() } else { method };
     let (flows, streams) = (method.wants_flows(), method.wants_streams());
-    let files = Files::create(&common)?;
-    let baseline = common.baseline.as_ref().map(read_outcome).transpose()?;
+    let files = Files::create_unless(common.dry_run, &common.results)?;
+    let baseline =
+        common.baseline.as_ref().map(|path| read_outcome("--baseline", path)).transpose()?;
     let rest_s = common.rest.unwrap_or(if common.quick { 0.2 } else { 5.0 });
     let test = Test {
         method,
@@ -179,27 +281,32 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
         output::print(&format!("{}\n", takes(&estimate)));
         return Ok(ExitCode::SUCCESS);
     }
-    if !common.quiet {
+    if !common.results.quiet {
         eprintln!("{}", takes(&estimate));
     }
     let signals = Signals::catch()?;
-    let mut watch = Shown { quiet: common.quiet, line: ProgressLine::new(common.quiet) };
+    let mut watch =
+        Shown { quiet: common.results.quiet, line: ProgressLine::new(common.results.quiet) };
     let outcome = test.run(&mut watch, &|| signals.came())?;
     watch.line.clear();
     let against = baseline.map(|before| compare(&before, &outcome, common.tolerance));
     let against = against.unwrap_or_default();
-    common.publish(files, &outcome, &against)?;
+    common.results.publish(files, &outcome, &against)?;
     Ok(ExitCode::from(exit_status(&outcome, &against)))
 }
 
 impl Methods {
-    fn parts(self) -> (Method, Common) {
-        match self {
+    /// `Err`: a comparison, which is no search of one device.
+    fn parts(self) -> Result<(Method, Common), Box<Ab>> {
+        Ok(match self {
+            Self::Ab(args) => return Err(args),
+            Self::Mlrsearch { settings, common } => (Method::Mlrsearch(settings), *common),
+            Self::Y1564 { settings, common } => (Method::Y1564(settings), *common),
             Self::Rfc2544 { settings, common } => (Method::Rfc2544(settings), *common),
             Self::Rfc6349 { settings, common } => (Method::Rfc6349(settings), *common),
             Self::Rfc9411 { settings, common } => (Method::Rfc9411(settings), *common),
             Self::Capacity { settings, common } => (Method::Capacity(settings), *common),
-        }
+        })
     }
 }
 
@@ -221,8 +328,8 @@ fn takes(estimate: &Estimate) -> String {
     )
 }
 
-fn read_outcome(path: &PathBuf) -> Result<Outcome, Error> {
-    let wrong = |what: String| Error::Usage(format!("--baseline {}: {what}", path.display()));
+fn read_outcome(option: &str, path: &Path) -> Result<Outcome, Error> {
+    let wrong = |what: String| Error::Usage(format!("{option} {}: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot read: {e}")))?;
     serde_json::from_str(&text)
         .map_err(|e| wrong(format!("{e}\n  expected what squall test --json FILE has written")))
@@ -334,7 +441,9 @@ impl Common {
             })
             .collect()
     }
+}
 
+impl Results {
     fn publish(
         &self,
         files: Files,
@@ -377,10 +486,11 @@ struct Files {
 }
 
 impl Files {
-    fn create(common: &Common) -> Result<Self, Error> {
-        if common.dry_run {
-            return Ok(Self::default());
-        }
+    fn create_unless(dry: bool, results: &Results) -> Result<Self, Error> {
+        if dry { Ok(Self::default()) } else { Self::create(results) }
+    }
+
+    fn create(common: &Results) -> Result<Self, Error> {
         let file = |path: &Option<PathBuf>| {
             path.as_ref().map(|path| output::create(&path.to_string_lossy())).transpose()
         };

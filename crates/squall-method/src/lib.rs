@@ -19,11 +19,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod ab;
 mod bench;
 mod bracket;
 pub mod capacity;
 mod connections;
+mod fields;
 mod method;
+pub mod mlrsearch;
 mod model;
 mod outcome;
 pub mod render;
@@ -32,6 +35,7 @@ pub mod rfc6349;
 pub mod rfc9411;
 mod rig;
 mod trial;
+pub mod y1564;
 
 pub use bench::{Bench, Halt, Patience, Recorded, Runner, Unwatched, Watch};
 pub use bracket::{Bracket, Judged};
@@ -43,5 +47,5 @@ pub use outcome::{
 pub use rig::{MostLoad, Rig, RigLane};
 pub use trial::{
     Action, Delay, FlowLoad, FlowsMeasured, Http, Lane, LaneMeasured, Measured, PortMeasured,
-    Template, Trial,
+    Second, Template, Trial,
 };

@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bench::{Bench, Halt, Patience, Unwatched},
-    capacity,
+    capacity, mlrsearch,
     model::Device,
     outcome::{Outcome, Status},
     rfc2544, rfc6349, rfc9411,
     rig::Rig,
+    y1564,
 };
 
 /// A line for each method: its module has `Settings` with `quick`, and `run`.
@@ -61,6 +62,8 @@ macro_rules! methods {
 
 methods! {
     Rfc2544(rfc2544), "RFC 2544: benchmarking network interconnect devices";
+    Mlrsearch(mlrsearch), "RFC 9971: multiple loss ratio search";
+    Y1564(y1564), "ITU-T Y.1564: Ethernet service activation";
     Rfc6349(rfc6349), "RFC 6349: TCP throughput";
     Rfc9411(rfc9411), "RFC 9411: performance of network security devices";
     Capacity(capacity), "Capacity of devices that keep state";
@@ -92,6 +95,7 @@ impl Method {
     pub fn wants_rate(&self) -> bool {
         match self {
             Self::Rfc6349(settings) => settings.bottleneck_bps.is_none(),
+            Self::Y1564(_) => false,
             _ => self.wants_streams(),
         }
     }

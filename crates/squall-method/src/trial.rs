@@ -171,6 +171,16 @@ pub struct LaneMeasured {
     /// When the last frame that was lost had been due, from the lane's start; where it is known.
     #[serde(default)]
     pub last_loss_s: Option<f64>,
+    /// Second by second, by the clock of the machine; empty: not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seconds: Vec<Second>,
+}
+
+/// Frames in about a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Second {
+    pub sent: u64,
+    pub received: u64,
 }
 
 /// Connections as their clients saw them.

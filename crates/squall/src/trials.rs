@@ -13,7 +13,7 @@ use serde_json::{Map, json};
 use squall_method::{
     Action, Bench, Delay, Estimate, FlowLoad, FlowsMeasured, Halt, Http, Lane, LaneMeasured,
     Measured, Method, MostLoad, Outcome, Patience, PortMeasured, Recorded, Rig, RigLane, Runner,
-    Template, Trial, Watch,
+    Second, Template, Trial, Watch, ab,
 };
 use squall_options::{RunOptions, Time};
 use squall_profile::{
@@ -25,7 +25,8 @@ use squall_units::{Nanos, Rate, RateUnit};
 use crate::{
     Error, Run, Session,
     report::{
-        Distribution, PortReport, Reason, ReasonCode, Report, StreamReport, flows::FlowsReport,
+        Distribution, PortReport, Reason, ReasonCode, Report, Sample, StreamReport,
+        flows::FlowsReport,
     },
 };
 
@@ -116,7 +117,7 @@ impl Test {
     /// # Errors
     /// Wrong settings, ports that do not open, a journal of another test.
     pub fn run(&self, watch: &mut dyn Watch, stop: &dyn Fn() -> bool) -> Result<Outcome, Error> {
-        let began = (SystemTime::now(), Instant::now());
+        let began = Began::now();
         let mut runner = self.trials(stop)?;
         let rig = self.rig(&runner)?;
         let profile = self.profile.to_toml();
@@ -134,21 +135,153 @@ impl Test {
         if let Some(error) = watch.failed {
             return Err(error);
         }
+        Ok(began.told(done.map_err(error)?, profile, &self.command))
+    }
+}
+
+/// Two profiles, or two devices, compared by trials in turns.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    pub a: Profile,
+    pub b: Profile,
+    pub settings: ab::Settings,
+    /// Of each trial.
+    pub options: RunOptions,
+    pub patience: Patience,
+    pub command: String,
+}
+
+impl Comparison {
+    /// Runs both in turns, each as often as there are pairs. A pair of which the generator did not
+    /// keep to one trial, however often that was repeated, does not count.
+    ///
+    /// # Errors
+    /// Wrong settings, a profile that never ends, ports that do not open; too few pairs that count.
+    pub fn run(&self, watch: &mut dyn Watch, stop: &dyn Fn() -> bool) -> Result<Outcome, Error> {
+        self.settings.check().map_err(error)?;
+        let began = Began::now();
+        let (mut a, mut b, mut trials) = (Vec::new(), Vec::new(), Vec::new());
+        let mut bench = Pairs { comparison: self, watch, stop, trials: &mut trials };
+        let mut left_out = 0;
+        for pair in ab::sequence(self.settings.pairs).chunks(2) {
+            let first = bench.trial(pair[0])?;
+            let second = bench.trial(pair[1])?;
+            let (Some(first), Some(second)) = (first, second) else {
+                left_out += 1;
+                continue;
+            };
+            let of_a = pair[0] == ab::Side::A;
+            a.push(ab::metrics(if of_a { &first } else { &second }));
+            b.push(ab::metrics(if of_a { &second } else { &first }));
+        }
+        let settings = ab::Settings { pairs: a.len(), ..self.settings.clone() };
+        let mut outcome = ab::outcome(&settings, &a, &b, ab::metric).map_err(|halt| {
+            Error::Environment(format!(
+                "{halt}: the generator did not keep to one trial at least of {left_out} pairs"
+            ))
+        })?;
+        if left_out > 0 {
+            let text = format!("{left_out} pairs left out: the generator did not keep to a trial");
+            outcome.notes.push(text);
+        }
+        outcome.trials = trials;
+        Ok(began.told(outcome, self.a.to_toml(), &self.command))
+    }
+}
+
+/// The trials of a comparison.
+struct Pairs<'a> {
+    comparison: &'a Comparison,
+    watch: &'a mut dyn Watch,
+    stop: &'a dyn Fn() -> bool,
+    trials: &'a mut Vec<Recorded>,
+}
+
+impl Pairs<'_> {
+    /// `None`: the generator did not keep to it.
+    fn trial(&mut self, side: ab::Side) -> Result<Option<Measured>, Error> {
+        let (profile, name) = match side {
+            ab::Side::A => (&self.comparison.a, "A"),
+            ab::Side::B => (&self.comparison.b, "B"),
+        };
+        for attempt in 1..=self.comparison.patience.repeats + 1 {
+            let trial = Trial { label: name.into(), ..Trial::default() };
+            self.watch.begins(&trial, self.trials.len() + 1);
+            let options = self.comparison.options.clone();
+            let mut run = Session::new(profile.clone()).with(options)?.open()?.start()?;
+            while !run.wait(PATIENCE) {
+                if (self.stop)() {
+                    run.stop();
+                    return Err(Error::Usage("stopped before the end of the comparison".into()));
+                }
+            }
+            let measured = measured_whole(&run.finish()?);
+            let recorded = Recorded { trial, measured, attempt };
+            self.trials.push(recorded.clone());
+            if !self.watch.ended(&recorded) {
+                return Err(Error::Usage("stopped before the end of the comparison".into()));
+            }
+            if recorded.measured.kept() {
+                return Ok(Some(recorded.measured));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Two saved results of one method, trial by trial: those that have the same label, in their order.
+///
+/// # Errors
+/// Wrong settings, or too few trials that both have.
+pub fn compare_results(
+    a: &Outcome,
+    b: &Outcome,
+    settings: &ab::Settings,
+    command: &str,
+) -> Result<Outcome, Error> {
+    let began = Began::now();
+    let kept = |outcome: &Outcome| -> Vec<Recorded> {
+        outcome.trials.iter().filter(|recorded| recorded.measured.kept()).cloned().collect()
+    };
+    let (of_a, mut of_b) = (kept(a), kept(b));
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    for one in of_a {
+        let same = |other: &Recorded| other.trial == one.trial;
+        if let Some(at) = of_b.iter().position(same) {
+            left.push(ab::metrics(&one.measured));
+            right.push(ab::metrics(&of_b.remove(at).measured));
+        }
+    }
+    let settings = ab::Settings { pairs: left.len(), ..settings.clone() };
+    let outcome = ab::outcome(&settings, &left, &right, ab::metric).map_err(error)?;
+    Ok(began.told(outcome, a.profile.clone(), command))
+}
+
+/// When something began.
+struct Began(SystemTime, Instant);
+
+impl Began {
+    fn now() -> Self {
+        Self(SystemTime::now(), Instant::now())
+    }
+
+    /// The outcome with its circumstances.
+    fn told(&self, outcome: Outcome, profile: String, command: &str) -> Outcome {
         let host = crate::host();
         let facts = [
             ("Host", host.name),
             ("System", [host.os, host.kernel].join(" ")),
             ("Processor", format!("{} CPUs {}", host.cpus, host.cpu_model)),
         ];
-        Ok(Outcome {
+        Outcome {
             profile,
             squall_version: env!("CARGO_PKG_VERSION").into(),
-            command: self.command.clone(),
-            started: humantime::format_rfc3339_seconds(began.0).to_string(),
-            duration_s: began.1.elapsed().as_secs_f64(),
+            command: command.into(),
+            started: humantime::format_rfc3339_seconds(self.0).to_string(),
+            duration_s: self.1.elapsed().as_secs_f64(),
             host: facts.map(|(name, value)| (name.into(), value)).into(),
-            ..done.map_err(error)?
-        })
+            ..outcome
+        }
     }
 }
 
@@ -353,8 +486,14 @@ impl Runner for Trials<'_> {
 impl Trials<'_> {
     /// To the end of the run; `false`: it was stopped.
     fn watch(&self, run: &mut Run, acting: &mut Acting<'_>) -> bool {
+        let mut second = 1.0;
         while !run.wait(PATIENCE) {
             acting.look(run.elapsed_s());
+            // A point of the series for each second.
+            if !self.virtual_time && run.elapsed_s() >= second {
+                second = run.elapsed_s().floor() + 1.0;
+                run.sample();
+            }
             if (self.stop)() {
                 run.stop();
                 return false;
@@ -487,8 +626,35 @@ fn exact(fps: f64) -> Option<Rate> {
 fn measured(trial: &Trial, report: &Report) -> Measured {
     let lane = |lane: &Lane| {
         let stream = report.streams.iter().find(|stream| stream.name == lane.name);
-        stream.map(|stream| lane_measured(lane, stream)).unwrap_or_default()
+        let measured = stream.map(|stream| lane_measured(&lane.name, lane.rate_fps, stream));
+        LaneMeasured { seconds: seconds(&lane.name, report), ..measured.unwrap_or_default() }
     };
+    Measured { lanes: trial.lanes.iter().map(lane).collect(), ..of_run(report) }
+}
+
+/// Of a profile as it is.
+fn measured_whole(report: &Report) -> Measured {
+    let lane = |stream: &StreamReport| {
+        lane_measured(&stream.name, stream.asked_pps.unwrap_or(stream.tx_pps), stream)
+    };
+    let signed = report.streams.iter().filter(|stream| stream.rx.is_some());
+    Measured { lanes: signed.map(lane).collect(), ..of_run(report) }
+}
+
+/// Second by second.
+fn seconds(stream: &str, report: &Report) -> Vec<Second> {
+    let mut before = 0.0;
+    let second = |sample: &Sample| {
+        let passed = sample.t_s - std::mem::replace(&mut before, sample.t_s);
+        let stream = sample.streams.iter().find(|one| one.name == stream)?;
+        let frames = |pps: f64| (pps * passed).round() as u64;
+        Some(Second { sent: frames(stream.tx_pps), received: frames(stream.rx_pps) })
+    };
+    report.series.iter().filter_map(second).collect()
+}
+
+/// What is not of streams.
+fn of_run(report: &Report) -> Measured {
     let port = |port: &PortReport| PortMeasured {
         name: port.name.clone(),
         sent: port.tx.packets,
@@ -502,7 +668,7 @@ fn measured(trial: &Trial, report: &Report) -> Measured {
     let reasons = report.verdict.reasons.iter().filter(counts);
     let not_kept: Vec<String> = reasons.map(|reason| reason.text.clone()).collect();
     Measured {
-        lanes: trial.lanes.iter().map(lane).collect(),
+        lanes: Vec::new(),
         ports: report.ports.iter().map(port).collect(),
         flows,
         not_kept,
@@ -539,24 +705,24 @@ fn flows_measured(flows: &FlowsReport) -> Option<FlowsMeasured> {
     })
 }
 
-fn lane_measured(lane: &Lane, stream: &StreamReport) -> LaneMeasured {
+fn lane_measured(name: &str, offered_fps: f64, stream: &StreamReport) -> LaneMeasured {
     let rx = stream.rx.clone().unwrap_or_default();
     let gap = rx.arrival_gap_ns.as_ref().filter(|gap| gap.count > 0 && gap.mean > 0.0);
     let periods = rx.patterns.as_ref().and_then(|p| p.loss_period_packets.as_ref());
     LaneMeasured {
-        name: lane.name.clone(),
+        name: name.into(),
         sent: stream.tx_packets,
         received: rx.packets.saturating_sub(rx.duplicates),
         lost: rx.lost,
         duplicates: rx.duplicates,
         reordered: rx.reordered,
-        offered_fps: lane.rate_fps,
+        offered_fps,
         output_fps: gap.map(|gap| 1e9 / gap.mean),
         delay: rx.latency_ns.as_ref().map(delay),
         ipdv: rx.ipdv_ns.as_ref().map(delay),
         longest_loss: periods.map_or(rx.lost.min(1), |periods| periods.max),
         loss_periods: periods.map_or(u64::from(rx.lost > 0), |periods| periods.count),
-        last_loss_s: None,
+        ..LaneMeasured::default()
     }
 }
 

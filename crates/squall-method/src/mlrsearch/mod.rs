@@ -1,0 +1,286 @@
+//! Multiple loss ratio search (RFC 9971): the highest loads at which loss stays within each of
+//! several goals, at once.
+
+mod goal;
+mod outcome;
+mod search;
+
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use squall_report::render::human::ratio;
+
+use crate::{
+    bench::{Bench, Halt},
+    fields,
+    outcome::Outcome,
+    rig::Rig,
+    trial::Measured,
+};
+
+pub use goal::Goal;
+pub use search::{Found, Next, Search};
+
+/// Search goals by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Preset {
+    /// Throughput as in RFC 2544: one trial of 60 s without loss
+    Rfc2544,
+    /// Throughput as in ETSI TST 009: of two trials of 60 s, one without loss
+    Tst009,
+    /// NDR and PDR as in FD.io CSIT: most of 21 trials of 1 s with a loss of at most 0 and 0.5 %
+    #[default]
+    Csit,
+}
+
+impl Preset {
+    pub fn goals(self) -> Vec<Goal> {
+        let csit = |name: &str, loss_ratio: f64| Goal {
+            name: name.into(),
+            final_s: 1.0,
+            sum_s: 21.0,
+            loss_ratio,
+            exceed_ratio: 0.5,
+            ..Goal::default()
+        };
+        match self {
+            Self::Rfc2544 => vec![Goal::default()],
+            Self::Tst009 => vec![Goal { sum_s: 120.0, exceed_ratio: 0.5, ..Goal::default() }],
+            Self::Csit => vec![csit("NDR", 0.0), csit("PDR", 0.005)],
+        }
+    }
+}
+
+/// What RFC 9971 leaves to the tester.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "MLRsearch"))]
+pub struct Settings {
+    /// Search for these goals
+    #[cfg_attr(feature = "clap", arg(long, value_enum, value_name = "GOALS",
+        default_value_t = Settings::default().preset))]
+    pub preset: Preset,
+    /// Search for this goal instead; repeatable:
+    /// name=PDR,loss_ratio=0.005,final_s=1,sum_s=21,exceed_ratio=0.5,width=0.005,initial_s=1
+    #[cfg_attr(feature = "clap", arg(long, value_name = "GOAL"))]
+    pub goal: Vec<Goal>,
+    /// Frame sizes, octets with FCS
+    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "OCTETS",
+        value_parser = clap::value_parser!(u32).range(64..=65_535),
+        default_values_t = Settings::default().frame_sizes))]
+    pub frame_sizes: Vec<u32>,
+    /// Lowest load to try, as a part of the highest rate
+    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
+        default_value_t = Settings::default().min_load))]
+    pub min_load: f64,
+    /// Highest load to try, as a part of the highest rate
+    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
+        default_value_t = Settings::default().max_load))]
+    pub max_load: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            preset: Preset::default(),
+            goal: Vec::new(),
+            // RFC 2544 §9.1.
+            frame_sizes: vec![64, 128, 256, 512, 1024, 1280, 1518],
+            min_load: 1e-4,
+            max_load: 1.0,
+        }
+    }
+}
+
+impl FromStr for Goal {
+    type Err = String;
+
+    /// `name=PDR,loss_ratio=0.005`: fields as in a file of settings.
+    ///
+    /// ```
+    /// use squall_method::mlrsearch::Goal;
+    ///
+    /// let goal: Goal = "name=PDR,loss_ratio=0.005,final_s=1,sum_s=21,exceed_ratio=0.5".parse()?;
+    /// assert_eq!((goal.loss_ratio, goal.width), (0.005, 0.005));
+    /// assert!("loss=0.005".parse::<Goal>().is_err());
+    /// # Ok::<_, String>(())
+    /// ```
+    fn from_str(text: &str) -> Result<Self, String> {
+        let goal: Self = fields::parse(text, &["name"])?;
+        goal.check().map(|()| goal)
+    }
+}
+
+impl Settings {
+    /// The goals to search for.
+    pub fn goals(&self) -> Vec<Goal> {
+        if self.goal.is_empty() { self.preset.goals() } else { self.goal.clone() }
+    }
+
+    /// Seconds for minutes.
+    pub fn quick(self) -> Self {
+        let short = |goal: Goal| Goal {
+            final_s: goal.final_s.min(1.0),
+            initial_s: goal.initial_s.min(1.0),
+            // As many trials where these are few.
+            sum_s: (goal.sum_s / goal.final_s).min(3.0) * goal.final_s.min(1.0),
+            width: goal.width.max(0.01),
+            ..goal
+        };
+        Self { goal: self.goals().into_iter().map(short).collect(), ..self }
+    }
+
+    /// # Errors
+    /// What no search can be made with.
+    pub fn check(&self) -> Result<(), Halt> {
+        let goals = self.goals();
+        for (i, goal) in goals.iter().enumerate() {
+            goal.check().map_err(Halt::Usage)?;
+            if goals[..i].iter().any(|other| other.name == goal.name) {
+                return Err(Halt::Usage(format!("two goals are called \"{}\"", goal.name)));
+            }
+        }
+        let (min, max) = (self.min_load, self.max_load);
+        if !(min > 0.0 && min < max && max <= 1.0) {
+            let text = format!("loads from {min} to {max}, expected above 0, at most 1");
+            return Err(Halt::Usage(text));
+        }
+        if self.frame_sizes.is_empty() {
+            return Err(Halt::Usage("frame_sizes is empty\n  try 64,1518".into()));
+        }
+        Ok(())
+    }
+}
+
+/// A search, as it ended.
+struct Searched {
+    size: u32,
+    found: Vec<Found>,
+    /// Duration and load of each trial.
+    trials: Vec<(f64, f64)>,
+}
+
+/// Searches at each frame size. Figures have the names of goal and size: `NDR/64`.
+///
+/// # Errors
+/// Why it stopped.
+pub fn run(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    settings.check()?;
+    let goals = settings.goals();
+    let mut all = Vec::new();
+    for &size in &settings.frame_sizes {
+        let searched = search(settings, &goals, rig, size, bench)?;
+        outcome.figures.extend(outcome::figures(settings, &goals, rig, &searched));
+        all.push(searched);
+    }
+    outcome::say(settings, &goals, rig, &all, outcome);
+    Ok(())
+}
+
+fn search(
+    settings: &Settings,
+    goals: &[Goal],
+    rig: &Rig,
+    size: u32,
+    bench: &mut Bench<'_>,
+) -> Result<Searched, Halt> {
+    let mut search = Search::new(goals, settings.min_load, settings.max_load);
+    let mut trials = Vec::new();
+    while let Next::Measure { load, duration_s } = search.next_trial() {
+        let label = format!("search, {size} octets, {}", ratio(load));
+        let measured = bench.trial(rig.trial(label, size, load, duration_s))?;
+        match measured.kept() {
+            true => search.record(load, duration_s, loss(&measured)),
+            false => search.not_kept(load),
+        }
+        trials.push((duration_s, load));
+    }
+    Ok(Searched { size, found: search.found(), trials })
+}
+
+/// Of nothing sent, nothing was forwarded.
+fn loss(measured: &Measured) -> f64 {
+    if measured.sent() == 0 { 1.0 } else { measured.loss_ratio() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Device, Limit, Patience, Unwatched};
+
+    fn outcome(settings: &Settings, mut device: Device) -> Result<Outcome, Halt> {
+        let mut watch = Unwatched;
+        let mut bench = Bench::new(&mut device, &mut watch, Patience::default());
+        let mut outcome = Outcome::new("mlrsearch", "RFC 9971", settings);
+        run(settings, &Rig::one_stream("A to B", 1e9), &mut bench, &mut outcome)?;
+        outcome.settle();
+        Ok(outcome)
+    }
+
+    fn settings() -> Settings {
+        Settings { frame_sizes: vec![64, 1518], ..Settings::default() }
+    }
+
+    #[test]
+    fn ndr_and_pdr_of_each_size_are_figures() {
+        // 1 Gb/s is 1.488 Mpps of 64 octets, and 81 kpps of 1518.
+        let device = Device { capacity_fps: 5e5, buffer: 0.0, ..Device::ideal() };
+        let outcome = outcome(&settings(), device).unwrap();
+        let names: Vec<_> = outcome.figures.iter().map(|figure| figure.name.as_str()).collect();
+        assert_eq!(names, ["NDR/64", "PDR/64", "NDR/1518", "PDR/1518"]);
+        for name in ["NDR/64", "PDR/64"] {
+            let figure = outcome.figure(name).unwrap();
+            assert!((figure.value - 5e5).abs() <= 2500.0, "{figure:?}");
+            assert!(figure.uncertainty > 0.0 && figure.uncertainty < 2600.0, "{figure:?}");
+            assert_eq!(figure.limit, Limit::Device);
+        }
+        let figure = outcome.figure("NDR/1518").unwrap();
+        assert!((figure.value - 1e9 / 8.0 / 1538.0).abs() < 1.0, "{figure:?}");
+        assert_eq!(figure.limit, Limit::Offered);
+        assert_eq!(outcome.tables[0].rows.len(), 4);
+        assert_eq!(outcome.tables[1].rows.len(), 2);
+        let points = |plot: &crate::Plot| plot.series.iter().map(|s| s.points.len()).sum::<usize>();
+        assert!(points(&outcome.plots[0]) > 30 && points(&outcome.plots[1]) == 11);
+    }
+
+    #[test]
+    fn the_generators_limit_is_no_figure_of_the_device() {
+        let device = Device { generator_fps: 5e5, ..Device::ideal() };
+        let outcome = outcome(&settings(), device).unwrap();
+        let figure = outcome.figure("PDR/64").unwrap();
+        assert!(figure.limit == Limit::Generator && figure.value <= 5e5, "{figure:?}");
+        assert!(figure.value > 4.9e5, "{figure:?}");
+        assert_eq!(outcome.figure("PDR/1518").unwrap().limit, Limit::Offered);
+        assert_eq!(outcome.verdict.status, crate::Status::GeneratorBound);
+    }
+
+    #[test]
+    fn a_device_that_carries_nothing_has_a_figure_of_0() {
+        let device = Device { capacity_fps: 1.0, buffer: 0.0, ..Device::ideal() };
+        let outcome = outcome(&settings(), device).unwrap();
+        let figure = outcome.figure("NDR/64").unwrap();
+        assert!(figure.value == 0.0 && figure.uncertainty < 150.0, "{figure:?}");
+    }
+
+    #[test]
+    fn wrong_settings_are_refused_before_the_first_trial() {
+        let wrong = [
+            Settings { min_load: 0.0, ..settings() },
+            Settings { max_load: 1.5, ..settings() },
+            Settings { frame_sizes: vec![], ..settings() },
+            Settings { goal: vec![Goal::default(), Goal::default()], ..settings() },
+            Settings { goal: vec![Goal { width: 0.0, ..Goal::default() }], ..settings() },
+        ];
+        for wrong in wrong {
+            assert!(matches!(outcome(&wrong, Device::ideal()), Err(Halt::Usage(_))), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! When a service was there (ITU-T Y.1563 §9.1).
+
+use crate::trial::Second;
+
+/// A second is severely errored if more than this part of its frames was lost.
+const SEVERE: f64 = 0.5;
+/// Consecutive seconds that begin or end an unavailable time.
+const WINDOW: usize = 10;
+
+/// Seconds, and what was sent and lost in those in which the service was available.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Availability {
+    pub available: usize,
+    pub total: usize,
+    pub severely_errored: usize,
+    pub sent: u64,
+    pub lost: u64,
+}
+
+impl Availability {
+    pub fn of(seconds: &[Second]) -> Self {
+        let errored: Vec<bool> = seconds.iter().map(severely_errored).collect();
+        let mut sum = Self { total: seconds.len(), ..Self::default() };
+        for (second, available) in seconds.iter().zip(available(&errored)) {
+            if available {
+                sum.available += 1;
+                sum.severely_errored += usize::from(severely_errored(second));
+                sum.sent += second.sent;
+                sum.lost += second.sent.saturating_sub(second.received);
+            }
+        }
+        sum
+    }
+
+    /// 0 to 1; 1 of no time.
+    pub fn ratio(&self) -> f64 {
+        if self.total == 0 { 1.0 } else { self.available as f64 / self.total as f64 }
+    }
+}
+
+fn severely_errored(second: &Second) -> bool {
+    let lost = second.sent.saturating_sub(second.received);
+    lost as f64 > second.sent as f64 * SEVERE
+}
+
+/// Of each second, whether it is of available time. Ten severely errored seconds in sequence begin
+/// unavailable time, and belong to it; ten that are not end it, and do not belong to it.
+fn available(errored: &[bool]) -> Vec<bool> {
+    let mut is = true;
+    let state = |i: usize| {
+        if errored[i..].len() >= WINDOW && errored[i..i + WINDOW].iter().all(|e| *e == is) {
+            is = !is;
+        }
+        is
+    };
+    (0..errored.len()).map(state).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs of seconds, alternately good and severely errored, the first ones good.
+    fn seconds(runs: &[usize]) -> Vec<Second> {
+        let run = |(i, &n): (usize, &usize)| {
+            let received = if i % 2 == 0 { 99 } else { 49 };
+            std::iter::repeat_n(Second { sent: 100, received }, n)
+        };
+        runs.iter().enumerate().flat_map(run).collect()
+    }
+
+    #[test]
+    fn ten_severely_errored_seconds_begin_unavailable_time_and_ten_others_end_it() {
+        for (runs, available, errored) in [
+            (&[30][..], 30, 0),
+            (&[10, 9, 10], 29, 9),
+            (&[10, 10, 10], 20, 0),
+            // Nine good seconds do not end it.
+            (&[10, 10, 9, 1, 10], 20, 0),
+            (&[0, 15], 0, 0),
+            (&[5, 12, 20, 3, 10], 38, 3),
+            // Too short to be sure that it ends.
+            (&[10, 10, 5], 10, 0),
+        ] {
+            let found = Availability::of(&seconds(runs));
+            assert_eq!((found.available, found.severely_errored), (available, errored), "{runs:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_lost_while_unavailable_is_not_counted() {
+        let found = Availability::of(&seconds(&[10, 10, 10]));
+        assert_eq!((found.sent, found.lost), (2000, 20));
+        assert!((found.ratio() - 2.0 / 3.0).abs() < 1e-12);
+        assert_eq!(Availability::of(&[]).ratio(), 1.0);
+        // Exactly half, and nothing sent.
+        let half = [Second { sent: 100, received: 50 }, Second::default()];
+        assert_eq!(Availability::of(&half).severely_errored, 0);
+    }
+}
