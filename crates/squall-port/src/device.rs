@@ -1,14 +1,20 @@
 //! What a device on the path does to frames that come too fast: a [`Policer`] drops them, a
-//! [`Buffer`] keeps as many as it holds and sends them at its own rate. Both decide by the instants
-//! that frames bring, and by nothing else: the same instants and lengths give the same drops, on
-//! any machine.
+//! [`Buffer`] keeps as many as it holds and sends them at its own rate. To frames of too many flows
+//! or addresses: a [`Table`] has room for some. And to all of them while it restarts: an
+//! [`Outage`].
 //!
-//! All arithmetic is exact, in fractions of a frame or a bit: a stream at the very rate of a
-//! policer passes for ever.
+//! All of them decide by the instants that frames bring, and by the frames: the same frames at the
+//! same instants give the same drops, on any machine. All arithmetic is exact, in fractions of a
+//! frame or a bit: a stream at the very rate of a policer passes for ever.
+
+mod outage;
+mod table;
 
 use std::collections::VecDeque;
 
+pub use outage::{Outage, Phase, Reset, time};
 use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit};
+pub use table::{Flow, Table, TableSize, source_mac};
 
 /// A rate and how much may come at once beyond it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +100,11 @@ impl Policer {
         taken
     }
 
+    /// As it was at first; the counts stay.
+    pub fn restart(&mut self) {
+        *self = Self { counts: self.counts, ..Self::new(self.limit) };
+    }
+
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -101,6 +112,10 @@ impl Policer {
 
 /// A queue that is served at the rate, first come first served. The depth counts the frame that is
 /// just being sent, too. A frame that finds no room is dropped (tail drop).
+///
+/// It may need time to recover: for that long after the last frame that found no room it drops
+/// all frames, and is loaded by them as if it took them. While it is overloaded it therefore passes
+/// nothing, and after the overload loss goes on for exactly that time.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     limit: Limit,
@@ -110,13 +125,20 @@ pub struct Buffer {
     /// When the last frame that was taken has left, times `rate.num`.
     idle_from: u128,
     last: Nanos,
+    recovery: Nanos,
+    closed_until: Nanos,
     counts: Counts,
 }
 
 impl Buffer {
     pub fn new(limit: Limit) -> Self {
-        let (waiting, last, counts) = Default::default();
-        Self { limit, waiting, filled: 0, idle_from: 0, last, counts }
+        Self::with_recovery(limit, Nanos::ZERO)
+    }
+
+    /// One that drops all frames for `recovery` after an overflow.
+    pub fn with_recovery(limit: Limit, recovery: Nanos) -> Self {
+        let (waiting, last, closed_until, counts) = Default::default();
+        Self { limit, waiting, filled: 0, idle_from: 0, last, recovery, closed_until, counts }
     }
 
     /// When a frame that comes at `now` has left the buffer; `None`: it is dropped.
@@ -135,12 +157,22 @@ impl Buffer {
         self.counts.frames += 1;
         if self.filled + size > u64::from(self.limit.depth) {
             self.counts.dropped += 1;
+            self.closed_until = self.last + self.recovery;
             return None;
         }
         self.idle_from = self.idle_from.max(arrival) + self.limit.work(size);
         self.waiting.push_back((self.idle_from, size));
         self.filled += size;
+        if self.last < self.closed_until {
+            self.counts.dropped += 1;
+            return None;
+        }
         Some(Nanos(u64::try_from(self.idle_from.div_ceil(num)).unwrap_or(u64::MAX)))
+    }
+
+    /// Empty, and open; the counts stay.
+    pub fn restart(&mut self) {
+        *self = Self { counts: self.counts, ..Self::with_recovery(self.limit, self.recovery) };
     }
 
     pub fn counts(&self) -> Counts {
@@ -219,6 +251,44 @@ mod tests {
         assert_eq!(buffer.departure(Nanos(1_000_500), 60), Some(Nanos(4_000_500)));
         assert_eq!(buffer.departure(Nanos(9_000_000), 60), Some(Nanos(10_000_000)));
         assert_eq!(buffer.counts(), Counts { frames: 8, dropped: 3 });
+    }
+
+    #[test]
+    fn a_buffer_recovers_exactly_its_time_after_the_last_overflow() {
+        let limit = limit("1kpps", 2);
+        let mut buffer = Buffer::with_recovery(limit, Nanos(50_000_000));
+        // Twice its rate for 100 ms, then half of it.
+        let overload = (0..200).map(|n| n * 500_000);
+        let (mut last_overflow, mut plain) = (0, Buffer::new(limit));
+        for now in overload {
+            if plain.departure(Nanos(now), 60).is_none() {
+                last_overflow = now;
+            }
+            buffer.departure(Nanos(now), 60);
+        }
+        let lost: Vec<u64> = (0..50)
+            .map(|n| 100_000_000 + n * 2_000_000)
+            .filter(|now| buffer.departure(Nanos(*now), 60).is_none())
+            .collect();
+        assert_eq!(last_overflow, 99_500_000);
+        // Those before 149.5 ms: at 100, 102 ... 148 ms.
+        assert_eq!((lost.len(), lost.last()), (25, Some(&148_000_000)));
+        assert_eq!(buffer.counts(), Counts { frames: 250, dropped: 200 - 3 + 25 });
+    }
+
+    #[test]
+    fn a_restarted_device_is_as_it_was_at_first() {
+        let mut buffer = Buffer::with_recovery(limit("1kpps", 1), Nanos(1_000_000_000));
+        let mut policer = Policer::new(limit("1pps", 1));
+        for _ in 0..2 {
+            assert_eq!(buffer.departure(Nanos(7), 60), Some(Nanos(1_000_007)));
+            assert_eq!(buffer.departure(Nanos(7), 60), None);
+            assert!(policer.takes(Nanos(7), 60) && !policer.takes(Nanos(7), 60));
+            buffer.restart();
+            policer.restart();
+        }
+        let counts = Counts { frames: 4, dropped: 2 };
+        assert_eq!((buffer.counts(), policer.counts()), (counts, counts));
     }
 
     #[test]

@@ -2,13 +2,13 @@
 //!
 //! Keys of an address (`loop:0,drop=0.01,seed=7`). The value is a probability, or `1/n`: exactly
 //! every nth frame. What this port receives: `drop`, `dup`, `reorder` (the frame comes one later),
-//! `corrupt` (one bit), and `delay=NS` (added to each arrival instant, nothing is held). What it
+//! `corrupt` (one bit), and `delay=TIME` (added to each arrival instant, nothing is held). What it
 //! sends: `full` (the queue takes no more in this call), `refuse` (the frame is not sent: reason
 //! `fault`). `seed` seeds all of them.
 //!
-//! A device of known behaviour ([`crate::device`]) on the path to this port: `police=RATE,burst=N`
-//! and `drain=RATE,buffer=N`, in this order. They are the port's, not a queue's, and go by the
-//! arrival instants.
+//! A device of known behaviour ([`crate::device`]) on the path to this port: `lose=gilbert:P:R`,
+//! `reset=AT:FOR`, `learn=N`, `table=N`, `police=RATE,burst=N` and `drain=RATE,buffer=N`, in this
+//! order. They are the port's, not a queue's, and go by the frames and their arrival instants.
 
 use std::{
     io,
@@ -24,7 +24,7 @@ use squall_units::Rate;
 use crate::{
     Address, AddressError, BATCH, Fate, Filter, Hosts, InterfaceCounters, Lent, Link, Nanos, Port,
     PortFacts, RxBatch, RxFrame, RxQueue, SendError, Slots, TxBatch, TxQueue,
-    device::{Buffer, Counts, Limit, Policer},
+    device::{self, Buffer, Counts, Flow, Limit, Outage, Phase, Policer, Reset, Table, TableSize},
 };
 
 /// Which faults, and how often.
@@ -35,8 +35,16 @@ pub struct Faults {
     pub reorder: Chance,
     pub corrupt: Chance,
     pub delay: Nanos,
+    pub lose: Option<Gilbert>,
+    pub reset: Option<Reset>,
+    /// Of source MAC addresses.
+    pub learn: Option<TableSize>,
+    /// Of flows.
+    pub table: Option<TableSize>,
     pub police: Option<Limit>,
     pub buffer: Option<Limit>,
+    /// Of the buffer.
+    pub recover: Nanos,
     pub full: Chance,
     pub refuse: Chance,
     pub seed: u64,
@@ -64,10 +72,42 @@ impl FromStr for Chance {
     }
 }
 
+/// Loss in bursts (Gilbert 1960): a path that is good or bad, and loses what comes while it is bad.
+/// Before each frame it changes from good to bad by `worse`, from bad to good by `better`. The
+/// share of lost frames is `worse / (worse + better)`, the mean length of a burst of losses
+/// `1 / better`; with `1/n` and `1/m` both are exact.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gilbert {
+    pub worse: Chance,
+    pub better: Chance,
+}
+
+impl FromStr for Gilbert {
+    type Err = ();
+
+    /// `gilbert:0.01:0.25`, `gilbert:1/100:1/4`.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (worse, better) =
+            text.strip_prefix("gilbert:").and_then(|text| text.split_once(':')).ok_or(())?;
+        Ok(Self { worse: worse.parse()?, better: better.parse()? })
+    }
+}
+
+/// A time as an option: bare numbers are nanoseconds.
+struct Time(Nanos);
+
+impl FromStr for Time {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        device::time(text).map(Self).ok_or(())
+    }
+}
+
 impl Faults {
     pub const KEYS: &'static [&'static str] = &[
-        "drop", "dup", "reorder", "corrupt", "delay", "police", "burst", "drain", "buffer", "full",
-        "refuse", "seed",
+        "drop", "dup", "reorder", "corrupt", "delay", "lose", "reset", "learn", "table", "idle",
+        "police", "burst", "drain", "buffer", "recover", "full", "refuse", "seed",
     ];
 
     /// Takes the keys out of `address`.
@@ -77,16 +117,34 @@ impl Faults {
                 .take(key, "a probability from 0 to 1, or 1/n for every nth")
                 .map(Option::unwrap_or_default)
         };
+        let (drop, dup, reorder, corrupt) =
+            (chance("drop")?, chance("dup")?, chance("reorder")?, chance("corrupt")?);
+        let (full, refuse) = (chance("full")?, chance("refuse")?);
+        let (learn, table) = tables(address)?;
+        let buffer = limit(address, "drain", "buffer")?;
+        let recover = time(address, "recover")?;
+        if recover.is_some() && buffer.is_none() {
+            return Err(address.error("recover also needs drain and buffer"));
+        }
         Ok(Self {
-            drop: chance("drop")?,
-            dup: chance("dup")?,
-            reorder: chance("reorder")?,
-            corrupt: chance("corrupt")?,
-            full: chance("full")?,
-            refuse: chance("refuse")?,
-            delay: Nanos(address.take("delay", "nanoseconds")?.unwrap_or(0)),
+            drop,
+            dup,
+            reorder,
+            corrupt,
+            full,
+            refuse,
+            delay: time(address, "delay")?.unwrap_or_default(),
+            lose: address.take(
+                "lose",
+                "gilbert:P:R, with the probabilities (or 1/n) of getting bad and good again",
+            )?,
+            reset: address
+                .take("reset", "AT:FOR, such as 5s:200ms from 5 s after the first frame")?,
+            learn,
+            table,
             police: limit(address, "police", "burst")?,
-            buffer: limit(address, "drain", "buffer")?,
+            buffer,
+            recover: recover.unwrap_or_default(),
             seed: address.take("seed", "a number")?.unwrap_or(0),
         })
     }
@@ -96,25 +154,52 @@ impl Faults {
         if (Self { seed: 0, ..self }) == Self::default() {
             return port;
         }
-        let path =
-            Path { policer: self.police.map(Policer::new), buffer: self.buffer.map(Buffer::new) };
         Box::new(FaultPort {
             port,
             faults: self,
-            path: Arc::new(Mutex::new(path)),
+            path: Arc::new(Mutex::new(Path::new(&self))),
             passage: Arc::default(),
         })
     }
 
     fn on_rx(&self) -> bool {
         (self.drop, self.dup, self.reorder, self.corrupt) != Default::default()
-            || (self.police, self.buffer) != Default::default()
+            || self.has_device()
             || self.delay != Nanos::ZERO
+    }
+
+    fn has_device(&self) -> bool {
+        (self.lose, self.reset, self.learn, self.table) != Default::default()
+            || (self.police, self.buffer) != Default::default()
     }
 
     fn on_tx(&self) -> bool {
         (self.full, self.refuse) != Default::default()
     }
+}
+
+fn time(address: &mut Address, key: &str) -> Result<Option<Nanos>, AddressError> {
+    Ok(address
+        .take::<Time>(key, "a time such as 50us (a bare number is nanoseconds)")?
+        .map(|t| t.0))
+}
+
+/// `learn`, `table`, and `idle` for either.
+fn tables(address: &mut Address) -> Result<(Option<TableSize>, Option<TableSize>), AddressError> {
+    let mut entries = |key| match address.take::<usize>(key, "1 or more entries")? {
+        Some(0) => Err(address.error(format!("{key}=0, expected 1 or more entries"))),
+        given => Ok(given),
+    };
+    let (learn, table) = (entries("learn")?, entries("table")?);
+    let idle = time(address, "idle")?;
+    if idle.is_some() && learn.or(table).is_none() {
+        return Err(address.error("idle also needs table or learn"));
+    }
+    if idle == Some(Nanos::ZERO) {
+        return Err(address.error("idle=0, expected a time above 0"));
+    }
+    let sized = |entries: Option<usize>| entries.map(|entries| TableSize { entries, idle });
+    Ok((sized(learn), sized(table)))
 }
 
 /// The keys `rate` and `depth` of `address`, of which none is of use alone.
@@ -137,33 +222,112 @@ fn limit(address: &mut Address, rate: &str, depth: &str) -> Result<Option<Limit>
     }
 }
 
-/// The devices on the path to a port.
-#[derive(Debug)]
+/// The device on the path to a port, part by part in the order in which a frame meets them.
 struct Path {
+    link: Option<BadLink>,
+    outage: Option<Outage>,
+    addresses: Option<Table<[u8; 6]>>,
+    flows: Option<Table<Flow>>,
     policer: Option<Policer>,
     buffer: Option<Buffer>,
 }
 
 impl Path {
-    /// When a frame that entered at `time` is out again; `None`: it was dropped.
-    fn passes(&mut self, time: Nanos, wire_len: u32) -> Option<Nanos> {
-        if self.policer.as_mut().is_some_and(|policer| !policer.takes(time, wire_len)) {
-            return None;
-        }
-        match &mut self.buffer {
-            Some(buffer) => buffer.departure(time, wire_len),
-            None => Some(time),
+    fn new(faults: &Faults) -> Self {
+        Self {
+            link: faults.lose.map(|law| BadLink::new(law, faults.seed)),
+            outage: faults.reset.map(Outage::new),
+            addresses: faults.learn.map(Table::new),
+            flows: faults.table.map(Table::new),
+            policer: faults.police.map(Policer::new),
+            buffer: faults.buffer.map(|limit| Buffer::with_recovery(limit, faults.recover)),
         }
     }
 
-    /// What each device has counted, if anything came.
+    /// When a frame that entered at `time` is out again; `None`: it was dropped.
+    fn passes(&mut self, time: Nanos, octets: &[u8], wire_len: u32) -> Option<Nanos> {
+        if self.link.as_mut().is_some_and(BadLink::loses) || !self.is_on(time) {
+            return None;
+        }
+        if !self.knows(time, octets)
+            || self.policer.as_mut().is_some_and(|policer| !policer.takes(time, wire_len))
+        {
+            return None;
+        }
+        let departure = match &mut self.buffer {
+            Some(buffer) => buffer.departure(time, wire_len)?,
+            None => time,
+        };
+        let caught = self.outage.as_mut().is_some_and(|outage| outage.catches(time, departure));
+        (!caught).then_some(departure)
+    }
+
+    /// Whether the device works at `time`. After a reset it has forgotten what it held.
+    fn is_on(&mut self, time: Nanos) -> bool {
+        let phase = self.outage.as_mut().map(|outage| outage.phase(time));
+        if phase == Some(Phase::Restarted) {
+            self.addresses.as_mut().map(Table::clear);
+            self.flows.as_mut().map(Table::clear);
+            self.policer.as_mut().map(Policer::restart);
+            self.buffer.as_mut().map(Buffer::restart);
+        }
+        phase != Some(Phase::During)
+    }
+
+    /// Whether the tables have an entry for the frame, or room for one. A frame that has no key
+    /// needs none.
+    fn knows(&mut self, time: Nanos, octets: &[u8]) -> bool {
+        fn takes<K: Copy + Ord + std::hash::Hash>(
+            table: &mut Option<Table<K>>,
+            time: Nanos,
+            key: Option<K>,
+        ) -> bool {
+            table.as_mut().zip(key).is_none_or(|(table, key)| table.takes(time, key))
+        }
+        takes(&mut self.addresses, time, device::source_mac(octets))
+            && takes(&mut self.flows, time, Flow::of(octets))
+    }
+
+    /// What each part has counted, if anything came.
     fn notes(&self) -> impl Iterator<Item = String> {
-        let policer = self.policer.as_ref().map(|policer| ("policer", policer.counts()));
-        let buffer = self.buffer.as_ref().map(|buffer| ("buffer", buffer.counts()));
-        let came = [policer, buffer].into_iter().flatten().filter(|(_, counts)| counts.frames > 0);
-        came.map(|(name, Counts { frames, dropped })| {
-            format!("the {name} dropped {dropped} of {frames} frames")
-        })
+        let parts = [
+            ("link", self.link.as_ref().map(|link| link.counts)),
+            ("reset", self.outage.as_ref().map(Outage::counts)),
+            ("address table", self.addresses.as_ref().map(Table::counts)),
+            ("flow table", self.flows.as_ref().map(Table::counts)),
+            ("policer", self.policer.as_ref().map(Policer::counts)),
+            ("buffer", self.buffer.as_ref().map(Buffer::counts)),
+        ];
+        let came = |(name, counts): (_, Option<Counts>)| {
+            let Counts { frames, dropped } = counts.filter(|counts| counts.frames > 0)?;
+            Some(format!("the {name} dropped {dropped} of {frames} frames"))
+        };
+        parts.into_iter().filter_map(came)
+    }
+}
+
+/// A path that obeys a [`Gilbert`]; it is good at first.
+struct BadLink {
+    worse: Die,
+    better: Die,
+    bad: bool,
+    counts: Counts,
+}
+
+impl BadLink {
+    fn new(law: Gilbert, seed: u64) -> Self {
+        let die = |salt| Die::new(seed, 0, salt);
+        let (worse, better) = (die(7).of(law.worse), die(8).of(law.better));
+        Self { worse, better, bad: false, counts: Counts::default() }
+    }
+
+    /// Whether the next frame is lost.
+    fn loses(&mut self) -> bool {
+        let changes = if self.bad { self.better.hits() } else { self.worse.hits() };
+        self.bad ^= changes;
+        self.counts.frames += 1;
+        self.counts.dropped += u64::from(self.bad);
+        self.bad
     }
 }
 
@@ -232,7 +396,7 @@ impl Port for FaultPort {
                 reorder: die(5).of(f.reorder),
                 corrupt: die(6).of(f.corrupt),
                 delay: f.delay,
-                path: ((f.police, f.buffer) != Default::default()).then(|| self.path.clone()),
+                path: f.has_device().then(|| self.path.clone()),
                 passage: self.passage.clone(),
                 held: None,
                 empty_calls: 0,
@@ -403,7 +567,7 @@ impl FaultRx {
             }
             let passes = path
                 .as_mut()
-                .map_or(Some(frame.time), |path| path.passes(frame.time, frame.wire_len));
+                .map_or(Some(frame.time), |path| path.passes(frame.time, octets, frame.wire_len));
             let Some(time) = passes else { continue };
             let mut frame = RxFrame { time: time + self.delay, ..*frame };
             let mut changed;
@@ -629,6 +793,106 @@ mod tests {
     }
 
     #[test]
+    fn losses_come_in_bursts_as_the_law_has_them() {
+        // Good for 99 frames, lost are the next 10, the one after that is good again.
+        let (received, notes) = paced("fault-gilbert", "lose=gilbert:1/100:1/10", 11_000, 1000);
+        let numbers: Vec<u32> = received.iter().map(|(number, _)| *number).collect();
+        let lost = |n: &u32| (99..109).contains(&(n % 110));
+        assert_eq!(numbers, (0..11_000).filter(|n| !lost(n)).collect::<Vec<_>>());
+        assert!(notes[0].ends_with("the link dropped 1000 of 11000 frames"), "{notes:?}");
+
+        // 0.02 / (0.02 + 0.2) of 200,000, in bursts of 5.
+        let law = "lose=gilbert:0.02:0.2,seed=3";
+        let (received, _) = paced("fault-gilbert-random", law, 200_000, 1000);
+        let gaps: Vec<u32> =
+            received.windows(2).map(|w| w[1].0 - w[0].0 - 1).filter(|lost| *lost > 0).collect();
+        let lost = 200_000 - received.len();
+        assert!(lost.abs_diff(18_182) < 1200, "{lost}");
+        let mean = gaps.iter().sum::<u32>() as f64 / gaps.len() as f64;
+        assert!((mean - 5.0).abs() < 0.4, "{mean}");
+        // A burst goes on with 0.8: of lengths 1, 2, 3 ... there are 0.2, 0.16, 0.128 ...
+        for length in 1..4 {
+            let share =
+                gaps.iter().filter(|gap| **gap == length).count() as f64 / gaps.len() as f64;
+            let expected = 0.2 * 0.8f64.powi(length as i32 - 1);
+            assert!((share - expected).abs() < 0.03, "{length}: {share}");
+        }
+        assert_eq!(received, paced("fault-gilbert-again", law, 200_000, 1000).0);
+    }
+
+    /// As [`paced`], of frames from so many addresses and flows in turn: the numbers.
+    fn of_flows(name: &str, faults: &str, frames: u64, flows: u64) -> (Vec<u64>, Vec<String>) {
+        let address: Address = format!("loop:{name},virtual,{faults}").parse().unwrap();
+        let open = || crate::loopback::open(&address).unwrap();
+        let (mut a, mut b) = (open(), open());
+        let (mut tx, mut rx) = (a.open_tx(0, 60).unwrap(), b.open_rx(0).unwrap());
+        let mut received = Vec::new();
+        for number in 0..frames {
+            let mut batch = tx.lend(1);
+            let frame = batch.frame(0, 60, Nanos(1_000_000 + number * 1000));
+            frame.fill(0);
+            // Ethernet from the flow's address, IPv4, UDP from the flow's port.
+            frame[11] = (number % flows) as u8;
+            (frame[12], frame[14], frame[23]) = (8, 0x45, 17);
+            frame[35] = (number % flows) as u8;
+            assert_eq!(tx.send(1).unwrap(), 1);
+            let batch = rx.receive().unwrap();
+            received.extend(batch.iter().map(|(_, frame)| (frame.time.0 - 1_000_000) / 1000));
+        }
+        (received, b.notes())
+    }
+
+    #[test]
+    fn a_table_has_room_for_as_many_flows_or_addresses_as_it_was_given() {
+        for (key, name) in [("table", "flow table"), ("learn", "address table")] {
+            let (received, notes) =
+                of_flows(&format!("fault-{key}"), &format!("{key}=7"), 1000, 10);
+            assert_eq!(received, (0..1000).filter(|n| n % 10 < 7).collect::<Vec<_>>());
+            let note = format!("the {name} dropped 300 of 1000 frames");
+            assert!(notes[0].ends_with(&note), "{notes:?}");
+        }
+        // Frames of a flow are 10 us apart: with less it is forgotten before it comes again.
+        let all = |idle| of_flows("fault-idle", &format!("table=9,idle={idle}"), 1000, 10).0.len();
+        assert_eq!((all("9001"), all("9us"), all("20us")), (900, 1000, 900));
+    }
+
+    #[test]
+    fn a_reset_takes_what_is_inside_and_what_comes_and_what_was_known() {
+        // 20,000 a second are served, 10,000 come: each frame is inside for 50 us.
+        let (received, notes) =
+            paced("fault-reset", "drain=20kpps,buffer=9,reset=10ms:5ms", 1000, 100_000);
+        let numbers: Vec<u32> = received.iter().map(|(number, _)| *number).collect();
+        // 100 frames before it, then 50 during it.
+        assert_eq!(numbers, (0..1000).filter(|n| !(100..150).contains(n)).collect::<Vec<_>>());
+        assert!(notes[0].ends_with("the reset dropped 50 of 1000 frames"), "{notes:?}");
+
+        // Twice what is served: 9 are inside when it begins, and none when it ends.
+        let (received, _) =
+            paced("fault-reset-full", "drain=10kpps,buffer=9,reset=10ms:5ms", 1000, 50_000);
+        let times: Vec<u64> = received.iter().map(|(_, time)| time.0 - 1_000_000).collect();
+        let (before, after): (Vec<u64>, Vec<u64>) = times.iter().partition(|t| **t <= 10_000_000);
+        assert_eq!((before.len(), before.last()), (100, Some(&10_000_000)));
+        assert_eq!(after[0], 15_100_000, "the first frame after the reset finds an empty queue");
+
+        let (received, _) = of_flows("fault-reset-table", "table=3,reset=100us:5us", 1000, 10);
+        // Flows 0, 1, 2; then those of frames 105, 106, 107.
+        let kept =
+            |n: &u64| if *n < 100 { n % 10 < 3 } else { *n >= 105 && (5..8).contains(&(n % 10)) };
+        assert_eq!(received, (0..1000).filter(kept).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_buffer_that_has_to_recover_loses_for_that_time() {
+        // 20,000 a second for 10 ms, of which 10,000 could be served.
+        let faults = "drain=10kpps,buffer=3,recover=5ms";
+        let (received, _) = paced("fault-recover", faults, 200, 50_000);
+        assert_eq!(received.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        // The next come slower than they are served.
+        let (received, _) = paced("fault-recover-not", faults, 200, 100_000);
+        assert_eq!(received.len(), 200);
+    }
+
+    #[test]
     fn queues_of_a_port_share_its_policer() {
         let address: Address = "loop:fault-shared,virtual,police=1pps,burst=10".parse().unwrap();
         let open = || crate::loopback::open(&address).unwrap();
@@ -693,6 +957,15 @@ mod tests {
             ("buffer=10", "buffer also needs drain, expected drain=<a rate"),
             ("police=max,burst=1", "expected a rate above 0"),
             ("drain=10kpps,buffer=0", "1 or more"),
+            ("recover=1ms", "recover also needs drain and buffer"),
+            ("idle=1ms", "idle also needs table or learn"),
+            ("table=5,idle=0", "expected a time above 0"),
+            ("learn=0", "1 or more entries"),
+            ("lose=0.1", "expected gilbert:P:R"),
+            ("lose=gilbert:0.1", "expected gilbert:P:R"),
+            ("lose=gilbert:2:1", "expected gilbert:P:R"),
+            ("reset=5s", "expected AT:FOR"),
+            ("delay=soon", "expected a time such as 50us"),
         ] {
             let address: Address = format!("loop:fault-half,{faults}").parse().unwrap();
             let error = crate::loopback::open(&address).err().expect(faults).to_string();

@@ -3,7 +3,7 @@
 //!
 //! Here are the trait and the ports that need no operating system: [`null`], [`loopback`] and
 //! [`pcap`]. Frames never hold the FCS. Ports do not know what is in a frame, nor when it is due:
-//! the engine hands them what is to leave now.
+//! the engine hands them what is to leave now. Only a simulated [`device`] reads addresses.
 #![forbid(unsafe_code)]
 
 mod address;
