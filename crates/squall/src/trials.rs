@@ -4,6 +4,7 @@
 mod journal;
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant, SystemTime},
@@ -13,7 +14,7 @@ use serde_json::{Map, json};
 use squall_method::{
     Action, Bench, Delay, Estimate, FlowLoad, FlowsMeasured, Halt, Http, Lane, LaneMeasured,
     Measured, Method, MostLoad, Outcome, Patience, PortMeasured, Recorded, Rig, RigLane, Runner,
-    Template, Trial, Watch,
+    Second, Template, Trial, Watch,
 };
 use squall_options::{RunOptions, Time};
 use squall_profile::{
@@ -331,10 +332,11 @@ impl Runner for Trials<'_> {
         let mut run =
             self.session(trial)?.open().and_then(|opened| opened.start()).map_err(halt)?;
         let mut acting = Acting::of(trial.action.as_ref());
-        let done = self.watch(&mut run, &mut acting);
+        let mut seconds = Seconds::of(trial);
+        let done = self.watch(&mut run, &mut acting, &mut seconds);
         acting.end();
         let report = run.finish().map_err(halt)?;
-        done.then(|| measured(trial, &report)).ok_or(Halt::Stopped)
+        done.then(|| measured(trial, &report, &mut seconds)).ok_or(Halt::Stopped)
     }
 
     fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
@@ -352,15 +354,50 @@ impl Runner for Trials<'_> {
 
 impl Trials<'_> {
     /// To the end of the run; `false`: it was stopped.
-    fn watch(&self, run: &mut Run, acting: &mut Acting<'_>) -> bool {
+    fn watch(&self, run: &mut Run, acting: &mut Acting<'_>, seconds: &mut Seconds) -> bool {
         while !run.wait(PATIENCE) {
             acting.look(run.elapsed_s());
+            seconds.look(run);
             if (self.stop)() {
                 run.stop();
                 return false;
             }
         }
         true
+    }
+}
+
+/// What lanes sent and received in each second of a trial.
+#[derive(Default)]
+struct Seconds {
+    /// When the second ends that runs now; none ends after the last.
+    next_s: f64,
+    last_s: f64,
+    so_far: BTreeMap<String, [u64; 2]>,
+    lanes: BTreeMap<String, Vec<Second>>,
+}
+
+impl Seconds {
+    fn of(trial: &Trial) -> Self {
+        let last_s = if trial.seconds { trial.duration_s + 0.5 } else { 0.0 };
+        Self { next_s: 1.0, last_s, ..Self::default() }
+    }
+
+    fn look(&mut self, run: &mut Run) {
+        let elapsed_s = run.elapsed_s();
+        if elapsed_s < self.next_s || elapsed_s > self.last_s {
+            return;
+        }
+        self.next_s += 1.0;
+        for stream in &run.sample().1.streams {
+            let received =
+                stream.rx.as_ref().map_or(0, |rx| rx.packets.saturating_sub(rx.duplicates));
+            let now = [stream.tx_packets, received];
+            let then = self.so_far.insert(stream.name.clone(), now).unwrap_or_default();
+            let [sent, received] = std::array::from_fn(|i| now[i].saturating_sub(then[i]));
+            let lane = self.lanes.entry(stream.name.clone()).or_default();
+            lane.push(Second { sent, received });
+        }
     }
 }
 
@@ -484,10 +521,11 @@ fn exact(fps: f64) -> Option<Rate> {
     })
 }
 
-fn measured(trial: &Trial, report: &Report) -> Measured {
+fn measured(trial: &Trial, report: &Report, seconds: &mut Seconds) -> Measured {
     let lane = |lane: &Lane| {
         let stream = report.streams.iter().find(|stream| stream.name == lane.name);
-        stream.map(|stream| lane_measured(lane, stream)).unwrap_or_default()
+        let seconds = seconds.lanes.remove(&lane.name).unwrap_or_default();
+        stream.map(|stream| lane_measured(lane, stream, seconds)).unwrap_or_default()
     };
     let port = |port: &PortReport| PortMeasured {
         name: port.name.clone(),
@@ -539,7 +577,7 @@ fn flows_measured(flows: &FlowsReport) -> Option<FlowsMeasured> {
     })
 }
 
-fn lane_measured(lane: &Lane, stream: &StreamReport) -> LaneMeasured {
+fn lane_measured(lane: &Lane, stream: &StreamReport, seconds: Vec<Second>) -> LaneMeasured {
     let rx = stream.rx.clone().unwrap_or_default();
     let gap = rx.arrival_gap_ns.as_ref().filter(|gap| gap.count > 0 && gap.mean > 0.0);
     let periods = rx.patterns.as_ref().and_then(|p| p.loss_period_packets.as_ref());
@@ -557,6 +595,7 @@ fn lane_measured(lane: &Lane, stream: &StreamReport) -> LaneMeasured {
         longest_loss: periods.map_or(rx.lost.min(1), |periods| periods.max),
         loss_periods: periods.map_or(u64::from(rx.lost > 0), |periods| periods.count),
         last_loss_s: None,
+        seconds,
     }
 }
 
@@ -569,5 +608,37 @@ fn delay(distribution: &Distribution) -> Delay {
         p99: distribution.p99,
         p999: distribution.p999,
         max: distribution.max,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_that_asks_for_it_is_counted_second_by_second()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let text = r#"
+            ports.A = "loop:seconds,drain=500pps,buffer=10"
+            [[stream]]
+            name = "A to A"
+            packet = "eth/ipv4/udp"
+            rate = 1
+        "#;
+        let profile = Profile::parse(text, "test", Format::Toml)?;
+        let never = || false;
+        let mut trials = Trials::new(profile, RunOptions::default(), &never)?;
+        let rig = trials.rig(Some("1000pps".parse()?))?;
+        let trial = Trial { seconds: true, ..rig.trial("overload".into(), 64, 1.0, 3.2) };
+        let measured = trials.run(&trial)?;
+        let lane = &measured.lanes[0];
+        assert!((2..=3).contains(&lane.seconds.len()), "{lane:?}");
+        let sum = |of: &dyn Fn(&Second) -> u64| lane.seconds.iter().map(of).sum::<u64>();
+        let (sent, received) = (sum(&|second| second.sent), sum(&|second| second.received));
+        assert!(sent > 0 && sent <= lane.sent && received <= lane.received, "{lane:?}");
+        assert!(received > 0 && received < sent, "{lane:?}");
+        let trial = Trial { seconds: false, ..rig.trial("overload".into(), 64, 1.0, 0.1) };
+        assert!(trials.run(&trial)?.lanes[0].seconds.is_empty());
+        Ok(())
     }
 }
