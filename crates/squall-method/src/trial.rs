@@ -20,6 +20,9 @@ pub struct Trial {
     /// Connections, beside or in the place of streams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<FlowLoad>,
+    /// Whether lanes are counted second by second.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub seconds: bool,
 }
 
 /// Connections that clients open to servers, through the device.
@@ -171,7 +174,7 @@ pub struct LaneMeasured {
     /// When the last frame that was lost had been due, from the lane's start; where it is known.
     #[serde(default)]
     pub last_loss_s: Option<f64>,
-    /// Second by second, by the clock of the machine; empty: not known.
+    /// Second by second, if the trial asks for it and has a real clock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seconds: Vec<Second>,
 }

@@ -4,6 +4,7 @@
 mod journal;
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant, SystemTime},
@@ -464,10 +465,11 @@ impl Runner for Trials<'_> {
         let mut run =
             self.session(trial)?.open().and_then(|opened| opened.start()).map_err(halt)?;
         let mut acting = Acting::of(trial.action.as_ref());
-        let done = self.watch(&mut run, &mut acting);
+        let mut seconds = Seconds::of(trial);
+        let done = self.watch(&mut run, &mut acting, &mut seconds);
         acting.end();
         let report = run.finish().map_err(halt)?;
-        done.then(|| measured(trial, &report)).ok_or(Halt::Stopped)
+        done.then(|| measured(trial, &report, &mut seconds)).ok_or(Halt::Stopped)
     }
 
     fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
@@ -485,21 +487,50 @@ impl Runner for Trials<'_> {
 
 impl Trials<'_> {
     /// To the end of the run; `false`: it was stopped.
-    fn watch(&self, run: &mut Run, acting: &mut Acting<'_>) -> bool {
-        let mut second = 1.0;
+    fn watch(&self, run: &mut Run, acting: &mut Acting<'_>, seconds: &mut Seconds) -> bool {
         while !run.wait(PATIENCE) {
             acting.look(run.elapsed_s());
-            // A point of the series for each second.
-            if !self.virtual_time && run.elapsed_s() >= second {
-                second = run.elapsed_s().floor() + 1.0;
-                run.sample();
-            }
+            seconds.look(run);
             if (self.stop)() {
                 run.stop();
                 return false;
             }
         }
         true
+    }
+}
+
+/// What lanes sent and received in each second of a trial.
+#[derive(Default)]
+struct Seconds {
+    /// When the second ends that runs now; none ends after the last.
+    next_s: f64,
+    last_s: f64,
+    so_far: BTreeMap<String, [u64; 2]>,
+    lanes: BTreeMap<String, Vec<Second>>,
+}
+
+impl Seconds {
+    fn of(trial: &Trial) -> Self {
+        let last_s = if trial.seconds { trial.duration_s + 0.5 } else { 0.0 };
+        Self { next_s: 1.0, last_s, ..Self::default() }
+    }
+
+    fn look(&mut self, run: &mut Run) {
+        let elapsed_s = run.elapsed_s();
+        if elapsed_s < self.next_s || elapsed_s > self.last_s {
+            return;
+        }
+        self.next_s += 1.0;
+        for stream in &run.sample().1.streams {
+            let received =
+                stream.rx.as_ref().map_or(0, |rx| rx.packets.saturating_sub(rx.duplicates));
+            let now = [stream.tx_packets, received];
+            let then = self.so_far.insert(stream.name.clone(), now).unwrap_or_default();
+            let [sent, received] = std::array::from_fn(|i| now[i].saturating_sub(then[i]));
+            let lane = self.lanes.entry(stream.name.clone()).or_default();
+            lane.push(Second { sent, received });
+        }
     }
 }
 
@@ -623,11 +654,12 @@ fn exact(fps: f64) -> Option<Rate> {
     })
 }
 
-fn measured(trial: &Trial, report: &Report) -> Measured {
+fn measured(trial: &Trial, report: &Report, seconds: &mut Seconds) -> Measured {
     let lane = |lane: &Lane| {
         let stream = report.streams.iter().find(|stream| stream.name == lane.name);
         let measured = stream.map(|stream| lane_measured(&lane.name, lane.rate_fps, stream));
-        LaneMeasured { seconds: seconds(&lane.name, report), ..measured.unwrap_or_default() }
+        let seconds = seconds.lanes.remove(&lane.name).unwrap_or_default();
+        LaneMeasured { seconds, ..measured.unwrap_or_default() }
     };
     Measured { lanes: trial.lanes.iter().map(lane).collect(), ..of_run(report) }
 }
@@ -639,18 +671,6 @@ fn measured_whole(report: &Report) -> Measured {
     };
     let signed = report.streams.iter().filter(|stream| stream.rx.is_some());
     Measured { lanes: signed.map(lane).collect(), ..of_run(report) }
-}
-
-/// Second by second.
-fn seconds(stream: &str, report: &Report) -> Vec<Second> {
-    let mut before = 0.0;
-    let second = |sample: &Sample| {
-        let passed = sample.t_s - std::mem::replace(&mut before, sample.t_s);
-        let stream = sample.streams.iter().find(|one| one.name == stream)?;
-        let frames = |pps: f64| (pps * passed).round() as u64;
-        Some(Second { sent: frames(stream.tx_pps), received: frames(stream.rx_pps) })
-    };
-    report.series.iter().filter_map(second).collect()
 }
 
 /// What is not of streams.
@@ -735,5 +755,37 @@ fn delay(distribution: &Distribution) -> Delay {
         p99: distribution.p99,
         p999: distribution.p999,
         max: distribution.max,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_that_asks_for_it_is_counted_second_by_second()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let text = r#"
+            ports.A = "loop:seconds,drain=500pps,buffer=10"
+            [[stream]]
+            name = "A to A"
+            packet = "eth/ipv4/udp"
+            rate = 1
+        "#;
+        let profile = Profile::parse(text, "test", Format::Toml)?;
+        let never = || false;
+        let mut trials = Trials::new(profile, RunOptions::default(), &never)?;
+        let rig = trials.rig(Some("1000pps".parse()?))?;
+        let trial = Trial { seconds: true, ..rig.trial("overload".into(), 64, 1.0, 3.2) };
+        let measured = trials.run(&trial)?;
+        let lane = &measured.lanes[0];
+        assert!((2..=3).contains(&lane.seconds.len()), "{lane:?}");
+        let sum = |of: &dyn Fn(&Second) -> u64| lane.seconds.iter().map(of).sum::<u64>();
+        let (sent, received) = (sum(&|second| second.sent), sum(&|second| second.received));
+        assert!(sent > 0 && sent <= lane.sent && received <= lane.received, "{lane:?}");
+        assert!(received > 0 && received < sent, "{lane:?}");
+        let trial = Trial { seconds: false, ..rig.trial("overload".into(), 64, 1.0, 0.1) };
+        assert!(trials.run(&trial)?.lanes[0].seconds.is_empty());
+        Ok(())
     }
 }

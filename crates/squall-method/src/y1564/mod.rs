@@ -283,7 +283,8 @@ fn trial(
 ) -> Result<Vec<Row>, Halt> {
     let lane = |(i, step): &(usize, Step)| settings.service[*i].lane(step.bps);
     let lanes = steps.iter().map(lane).collect();
-    let measured = bench.trial(Trial { label, lanes, duration_s, ..Trial::default() })?;
+    let seconds = steps.iter().any(|(_, step)| step.kind == Kind::Performance);
+    let measured = bench.trial(Trial { label, lanes, duration_s, seconds, ..Trial::default() })?;
     let row = |((i, step), lane): (&(usize, Step), &LaneMeasured)| {
         row(settings, *i, step, lane, duration_s, measured.kept())
     };
