@@ -7,7 +7,7 @@ use squall::{
     Error, Format, Profile,
     method::{
         Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, compare,
-        render, rfc2544,
+        render, rfc2544, rfc2889, rfc3918, rfc8219, soak, tst009,
     },
     render::human,
     trials::Test,
@@ -49,6 +49,41 @@ enum Methods {
     Rfc2544 {
         #[command(flatten)]
         settings: rfc2544::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// Switches: meshed throughput, congestion, addresses, errored frames, broadcast
+    Rfc2889 {
+        #[command(flatten)]
+        settings: rfc2889::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// IP multicast: throughput, latency, join and leave delay, group capacity
+    Rfc3918 {
+        #[command(flatten)]
+        settings: rfc3918::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// IPv6 transition: throughput, latency, delay variation, frame loss
+    Rfc8219 {
+        #[command(flatten)]
+        settings: rfc8219::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// A constant load for hours: drift of loss and latency, availability
+    Soak {
+        #[command(flatten)]
+        settings: soak::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// Throughput with loss verification (ETSI GS NFV-TST 009)
+    Tst009 {
+        #[command(flatten)]
+        settings: tst009::Settings,
         #[command(flatten)]
         common: Box<Common>,
     },
@@ -159,6 +194,11 @@ impl Methods {
     fn parts(self) -> (Method, Common) {
         match self {
             Self::Rfc2544 { settings, common } => (Method::Rfc2544(settings), *common),
+            Self::Rfc2889 { settings, common } => (Method::Rfc2889(settings), *common),
+            Self::Rfc3918 { settings, common } => (Method::Rfc3918(settings), *common),
+            Self::Rfc8219 { settings, common } => (Method::Rfc8219(settings), *common),
+            Self::Soak { settings, common } => (Method::Soak(settings), *common),
+            Self::Tst009 { settings, common } => (Method::Tst009(settings), *common),
         }
     }
 }

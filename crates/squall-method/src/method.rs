@@ -7,8 +7,9 @@ use crate::{
     bench::{Bench, Halt, Patience, Unwatched},
     model::Device,
     outcome::{Outcome, Status},
-    rfc2544,
+    rfc2544, rfc2889, rfc3918, rfc8219,
     rig::Rig,
+    soak, tst009,
 };
 
 /// A standard test, with its settings.
@@ -16,6 +17,11 @@ use crate::{
 #[serde(rename_all = "lowercase")]
 pub enum Method {
     Rfc2544(rfc2544::Settings),
+    Rfc2889(rfc2889::Settings),
+    Rfc3918(rfc3918::Settings),
+    Rfc8219(rfc8219::Settings),
+    Soak(soak::Settings),
+    Tst009(tst009::Settings),
 }
 
 /// What a test takes.
@@ -30,12 +36,22 @@ impl Method {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Rfc2544(_) => "rfc2544",
+            Self::Rfc2889(_) => "rfc2889",
+            Self::Rfc3918(_) => "rfc3918",
+            Self::Rfc8219(_) => "rfc8219",
+            Self::Soak(_) => "soak",
+            Self::Tst009(_) => "tst009",
         }
     }
 
     pub fn title(&self) -> &'static str {
         match self {
             Self::Rfc2544(_) => "RFC 2544: benchmarking network interconnect devices",
+            Self::Rfc2889(_) => "RFC 2889: benchmarking LAN switching devices",
+            Self::Rfc3918(_) => "RFC 3918: IP multicast benchmarking",
+            Self::Rfc8219(_) => "RFC 8219: benchmarking IPv6 transition technologies",
+            Self::Soak(_) => "Soak test: constant load over time",
+            Self::Tst009(_) => "ETSI GS NFV-TST 009: throughput with loss verification",
         }
     }
 
@@ -43,6 +59,11 @@ impl Method {
     pub fn quick(self) -> Self {
         match self {
             Self::Rfc2544(settings) => Self::Rfc2544(settings.quick()),
+            Self::Rfc2889(settings) => Self::Rfc2889(settings.quick()),
+            Self::Rfc3918(settings) => Self::Rfc3918(settings.quick()),
+            Self::Rfc8219(settings) => Self::Rfc8219(settings.quick()),
+            Self::Soak(settings) => Self::Soak(settings.quick()),
+            Self::Tst009(settings) => Self::Tst009(settings.quick()),
         }
     }
 
@@ -54,6 +75,11 @@ impl Method {
         let mut outcome = Outcome::new(self.name(), self.title(), &self.settings());
         let done = match self {
             Self::Rfc2544(settings) => rfc2544::run(settings, rig, bench, &mut outcome),
+            Self::Rfc2889(settings) => rfc2889::run(settings, rig, bench, &mut outcome),
+            Self::Rfc3918(settings) => rfc3918::run(settings, rig, bench, &mut outcome),
+            Self::Rfc8219(settings) => rfc8219::run(settings, rig, bench, &mut outcome),
+            Self::Soak(settings) => soak::run(settings, rig, bench, &mut outcome),
+            Self::Tst009(settings) => tst009::run(settings, rig, bench, &mut outcome),
         };
         outcome.rig = Some(rig.clone());
         outcome.trials = bench.trials().to_vec();
@@ -68,6 +94,11 @@ impl Method {
     fn settings(&self) -> serde_json::Value {
         let value = match self {
             Self::Rfc2544(settings) => serde_json::to_value(settings),
+            Self::Rfc2889(settings) => serde_json::to_value(settings),
+            Self::Rfc3918(settings) => serde_json::to_value(settings),
+            Self::Rfc8219(settings) => serde_json::to_value(settings),
+            Self::Soak(settings) => serde_json::to_value(settings),
+            Self::Tst009(settings) => serde_json::to_value(settings),
         };
         value.unwrap_or_default()
     }

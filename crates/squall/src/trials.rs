@@ -15,7 +15,7 @@ use squall_method::{
     Patience, PortMeasured, Recorded, Rig, RigLane, Runner, Template, Trial, Watch,
 };
 use squall_options::{RunOptions, Time};
-use squall_profile::{Format, Mode, Profile, SizeLaw, Stream};
+use squall_profile::{Format, Mode, PacketSource, Profile, SizeLaw, Stream};
 use squall_units::{Nanos, Rate, RateUnit};
 
 use crate::{
@@ -207,6 +207,8 @@ impl<'a> Trials<'a> {
             stream: stream.name.clone(),
             port: self.profile.ports[stream.port].name.clone(),
             share: weight / on_port(stream.port),
+            ipv6: is_ipv6(stream),
+            longer: 0,
         };
         let lanes = self.profile.streams.iter().zip(&weights).map(lane).collect();
         let ports = self.profile.ports.iter().map(|port| port.name.clone()).collect();
@@ -273,7 +275,7 @@ impl<'a> Trials<'a> {
             after: None,
             self_start: true,
             next: None,
-            latency: true,
+            latency: lane.template.as_ref().is_none_or(|template| !template.plain),
             ..stream
         })
     }
@@ -380,6 +382,13 @@ fn halt(error: Error) -> Halt {
 fn weight(stream: &Stream) -> f64 {
     let value = stream.rate.value();
     if value.is_finite() && value > 0.0 { value } else { 1.0 }
+}
+
+/// Whether its outermost IP header is IPv6; of a capture's frames that is not known here.
+fn is_ipv6(stream: &Stream) -> bool {
+    let PacketSource::Layers(packet) = &stream.packet else { return false };
+    let mut names = packet.layers.iter().map(|layer| layer.header.name);
+    names.find(|name| name.starts_with("ipv")) == Some("ipv6")
 }
 
 fn most_load(rate: Rate) -> Result<MostLoad, Error> {
