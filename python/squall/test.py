@@ -24,7 +24,21 @@ from typing import Any
 from . import _native
 from ._profile import Profile
 
-__all__ = ["Result", "capacity", "mlrsearch", "rfc2544", "rfc6349", "rfc9411", "run", "y1564"]
+__all__ = [
+    "Result",
+    "capacity",
+    "mlrsearch",
+    "rfc2544",
+    "rfc2889",
+    "rfc3918",
+    "rfc6349",
+    "rfc8219",
+    "rfc9411",
+    "run",
+    "soak",
+    "tst009",
+    "y1564",
+]
 
 
 class Result:
@@ -220,3 +234,43 @@ def capacity(profile: Profile, **settings: Any) -> Result:
     See `run` for the arguments.
     """
     return run("capacity", profile, **settings)
+
+
+def rfc2889(profile: Profile, **settings: Any) -> Result:
+    """RFC 2889: switches: meshed throughput, congestion, addresses, broadcast.
+
+    See `run` for the arguments.
+    """
+    return run("rfc2889", profile, **settings)
+
+
+def rfc3918(profile: Profile, **settings: Any) -> Result:
+    """RFC 3918: IP multicast: throughput, latency, join and leave delay, group capacity.
+
+    See `run` for the arguments.
+    """
+    return run("rfc3918", profile, **settings)
+
+
+def rfc8219(profile: Profile, **settings: Any) -> Result:
+    """RFC 8219: IPv6 transition: throughput, latency, delay variation, frame loss.
+
+    See `run` for the arguments.
+    """
+    return run("rfc8219", profile, **settings)
+
+
+def soak(profile: Profile, **settings: Any) -> Result:
+    """A constant load for hours: drift of loss and latency, availability.
+
+    See `run` for the arguments.
+    """
+    return run("soak", profile, **settings)
+
+
+def tst009(profile: Profile, **settings: Any) -> Result:
+    """ETSI GS NFV-TST 009: throughput with loss verification.
+
+    See `run` for the arguments.
+    """
+    return run("tst009", profile, **settings)

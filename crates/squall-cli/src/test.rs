@@ -11,7 +11,8 @@ use squall::{
     Error, Format, Profile,
     method::{
         Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, ab,
-        capacity, compare, mlrsearch, render, rfc2544, rfc6349, rfc9411, y1564,
+        capacity, compare, mlrsearch, render, rfc2544, rfc2889, rfc3918, rfc6349, rfc8219, rfc9411,
+        soak, tst009, y1564,
     },
     render::human,
     trials::{self, Test, compare_results},
@@ -93,6 +94,41 @@ enum Methods {
     Capacity {
         #[command(flatten)]
         settings: capacity::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// Switches: meshed throughput, congestion, addresses, errored frames, broadcast
+    Rfc2889 {
+        #[command(flatten)]
+        settings: rfc2889::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// IP multicast: throughput, latency, join and leave delay, group capacity
+    Rfc3918 {
+        #[command(flatten)]
+        settings: rfc3918::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// IPv6 transition: throughput, latency, delay variation, frame loss
+    Rfc8219 {
+        #[command(flatten)]
+        settings: rfc8219::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// A constant load for hours: drift of loss and latency, availability
+    Soak {
+        #[command(flatten)]
+        settings: soak::Settings,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
+    /// Throughput with loss verification (ETSI GS NFV-TST 009)
+    Tst009 {
+        #[command(flatten)]
+        settings: tst009::Settings,
         #[command(flatten)]
         common: Box<Common>,
     },
@@ -306,6 +342,11 @@ impl Methods {
             Self::Rfc6349 { settings, common } => (Method::Rfc6349(settings), *common),
             Self::Rfc9411 { settings, common } => (Method::Rfc9411(settings), *common),
             Self::Capacity { settings, common } => (Method::Capacity(settings), *common),
+            Self::Rfc2889 { settings, common } => (Method::Rfc2889(settings), *common),
+            Self::Rfc3918 { settings, common } => (Method::Rfc3918(settings), *common),
+            Self::Rfc8219 { settings, common } => (Method::Rfc8219(settings), *common),
+            Self::Soak { settings, common } => (Method::Soak(settings), *common),
+            Self::Tst009 { settings, common } => (Method::Tst009(settings), *common),
         })
     }
 }

@@ -384,7 +384,7 @@ fn fill(settings: &Settings, port: &str, flows: u64) -> Trial {
         serde_json::json!({"field": "ipv4.src", "op": "increment", "min": "198.18.0.1",
             "max": "198.18.255.254", "after": "udp.sport"}),
     ];
-    let template = Template { port: port.into(), packet: packet.into(), vary };
+    let template = Template { port: port.into(), packet: packet.into(), vary, plain: false };
     let one_s = flows as f64 / settings.table_fps;
     let lane = |name: &str, start_s: f64| Lane {
         name: name.into(),

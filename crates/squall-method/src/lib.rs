@@ -31,10 +31,17 @@ mod model;
 mod outcome;
 pub mod render;
 pub mod rfc2544;
+pub mod rfc2889;
+pub mod rfc3918;
 pub mod rfc6349;
+pub mod rfc8219;
 pub mod rfc9411;
 mod rig;
+mod search;
+pub mod soak;
+mod stations;
 mod trial;
+pub mod tst009;
 pub mod y1564;
 
 pub use bench::{Bench, Halt, Patience, Recorded, Runner, Unwatched, Watch};

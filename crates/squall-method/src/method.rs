@@ -8,9 +8,9 @@ use crate::{
     capacity, mlrsearch,
     model::Device,
     outcome::{Outcome, Status},
-    rfc2544, rfc6349, rfc9411,
+    rfc2544, rfc2889, rfc3918, rfc6349, rfc8219, rfc9411,
     rig::Rig,
-    y1564,
+    soak, tst009, y1564,
 };
 
 /// A line for each method: its module has `Settings` with `quick`, and `run`.
@@ -62,6 +62,11 @@ macro_rules! methods {
 
 methods! {
     Rfc2544(rfc2544), "RFC 2544: benchmarking network interconnect devices";
+    Rfc2889(rfc2889), "RFC 2889: benchmarking LAN switching devices";
+    Rfc3918(rfc3918), "RFC 3918: IP multicast benchmarking";
+    Rfc8219(rfc8219), "RFC 8219: benchmarking IPv6 transition technologies";
+    Soak(soak), "Soak test: constant load over time";
+    Tst009(tst009), "ETSI GS NFV-TST 009: throughput with loss verification";
     Mlrsearch(mlrsearch), "RFC 9971: multiple loss ratio search";
     Y1564(y1564), "ITU-T Y.1564: Ethernet service activation";
     Rfc6349(rfc6349), "RFC 6349: TCP throughput";
@@ -86,17 +91,17 @@ impl Method {
         }
     }
 
-    /// Whether it sends streams of the profile.
+    /// Whether it sends streams of the profile; others make their own.
     pub fn wants_streams(&self) -> bool {
-        !matches!(self, Self::Capacity(_) | Self::Rfc9411(_))
+        !matches!(self, Self::Capacity(_) | Self::Rfc9411(_) | Self::Rfc2889(_) | Self::Rfc3918(_))
     }
 
     /// Whether its loads are parts of what a link carries.
     pub fn wants_rate(&self) -> bool {
         match self {
             Self::Rfc6349(settings) => settings.bottleneck_bps.is_none(),
-            Self::Y1564(_) => false,
-            _ => self.wants_streams(),
+            Self::Capacity(_) | Self::Rfc9411(_) | Self::Y1564(_) => false,
+            _ => true,
         }
     }
 

@@ -187,6 +187,16 @@ pub fn run(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), Halt> {
+    run_on(settings, rig, bench, outcome).map(|_| ())
+}
+
+/// The same, with the throughput of each frame size.
+pub(crate) fn run_on(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<Vec<Found>, Halt> {
     settings.check()?;
     let found = throughput::all(settings, rig, bench, outcome)?;
     if settings.wants(Test::Latency) {
@@ -204,7 +214,7 @@ pub fn run(
     if settings.wants(Test::Reset) {
         recovery::reset(settings, rig, &found, bench, outcome)?;
     }
-    Ok(())
+    Ok(found)
 }
 
 fn figure(

@@ -18,13 +18,19 @@ pub struct Rig {
 }
 
 /// One stream of the profile.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RigLane {
     pub stream: String,
     /// The port that sends it.
     pub port: String,
     /// Its part of what the port sends, above 0 to 1: those of a port add up to 1.
     pub share: f64,
+    /// Its frames are IPv6.
+    #[serde(default)]
+    pub ipv6: bool,
+    /// Octets by which its frames are longer than the frame size of a trial.
+    #[serde(default)]
+    pub longer: u32,
 }
 
 /// What a port sends at a load of 1.
@@ -40,7 +46,8 @@ pub enum MostLoad {
 impl Rig {
     /// One stream, on a link of so many bits per second.
     pub fn one_stream(stream: &str, bps_l1: f64) -> Self {
-        let lane = RigLane { stream: stream.into(), port: "A".into(), share: 1.0 };
+        let lane =
+            RigLane { stream: stream.into(), port: "A".into(), share: 1.0, ..RigLane::default() };
         Self { ports: vec!["A".into()], lanes: vec![lane], most: MostLoad::BpsL1(bps_l1) }
     }
 
@@ -55,7 +62,11 @@ impl Rig {
     /// Frames per second of `size` octets with FCS that one port sends at a load of 1.
     pub fn port_fps(&self, size: u32) -> f64 {
         match self.most {
-            MostLoad::BpsL1(bps) => bps / (8.0 * (f64::from(size) + L1_OVERHEAD)),
+            MostLoad::BpsL1(bps) => {
+                // All streams have the same frame rate: that of the longest frames.
+                let longer = self.lanes.iter().map(|lane| lane.longer).max().unwrap_or(0);
+                bps / (8.0 * (f64::from(size + longer) + L1_OVERHEAD))
+            }
             MostLoad::Fps(fps) => fps,
         }
     }
@@ -70,7 +81,7 @@ impl Rig {
         let lane = |lane: &RigLane| Lane {
             name: lane.stream.clone(),
             stream: lane.stream.clone(),
-            frame_size: Some(size),
+            frame_size: Some(size + lane.longer),
             rate_fps: self.port_fps(size) * load * lane.share,
             ..Lane::default()
         };

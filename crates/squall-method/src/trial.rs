@@ -111,6 +111,9 @@ pub struct Template {
     /// As `[[stream.vary]]` has it.
     #[serde(default)]
     pub vary: Vec<Value>,
+    /// Without a signature, as a host sends it: not measured at a receiver.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plain: bool,
 }
 
 impl Lane {
@@ -256,6 +259,12 @@ impl Measured {
 
     pub fn lane(&self, name: &str) -> Option<&LaneMeasured> {
         self.lanes.iter().find(|lane| lane.name == name)
+    }
+
+    /// Frames of measured streams that a port received; `None`: not known.
+    pub fn signed_at(&self, port: &str) -> Option<u64> {
+        let port = self.ports.iter().find(|one| one.name == port)?;
+        Some(port.received.saturating_sub(port.foreign))
     }
 
     pub fn sent(&self) -> u64 {

@@ -18,7 +18,7 @@ use squall_method::{
 };
 use squall_options::{RunOptions, Time};
 use squall_profile::{
-    Arrival, Flows, Format, Mode, Profile, Ramp, Said, Says, SizeLaw, Stream,
+    Arrival, Flows, Format, Mode, PacketSource, Profile, Ramp, Said, Says, SizeLaw, Stream,
     Template as FlowTemplate,
 };
 use squall_units::{Nanos, Rate, RateUnit};
@@ -26,8 +26,7 @@ use squall_units::{Nanos, Rate, RateUnit};
 use crate::{
     Error, Run, Session,
     report::{
-        Distribution, PortReport, Reason, ReasonCode, Report, Sample, StreamReport,
-        flows::FlowsReport,
+        Distribution, PortReport, Reason, ReasonCode, Report, StreamReport, flows::FlowsReport,
     },
 };
 
@@ -359,6 +358,8 @@ impl<'a> Trials<'a> {
             stream: stream.name.clone(),
             port: self.profile.ports[stream.port].name.clone(),
             share: weight / on_port(stream.port),
+            ipv6: is_ipv6(stream),
+            longer: 0,
         };
         let lanes = self.profile.streams.iter().zip(&weights).map(lane).collect();
         let ports = self.profile.ports.iter().map(|port| port.name.clone()).collect();
@@ -432,7 +433,7 @@ impl<'a> Trials<'a> {
             after: None,
             self_start: true,
             next: None,
-            latency: true,
+            latency: lane.template.as_ref().is_none_or(|template| !template.plain),
             ..stream
         })
     }
@@ -630,6 +631,13 @@ fn halt(error: Error) -> Halt {
 fn weight(stream: &Stream) -> f64 {
     let value = stream.rate.value();
     if value.is_finite() && value > 0.0 { value } else { 1.0 }
+}
+
+/// Whether its outermost IP header is IPv6; of a capture's frames that is not known here.
+fn is_ipv6(stream: &Stream) -> bool {
+    let PacketSource::Layers(packet) = &stream.packet else { return false };
+    let mut names = packet.layers.iter().map(|layer| layer.header.name);
+    names.find(|name| name.starts_with("ipv")) == Some("ipv6")
 }
 
 fn most_load(rate: Rate) -> Result<MostLoad, Error> {

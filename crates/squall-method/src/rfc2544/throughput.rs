@@ -5,9 +5,9 @@ use squall_report::render::human::{ratio, si};
 use super::{Settings, Test, figure};
 use crate::{
     bench::{Bench, Halt},
-    bracket::{Bracket, Judged},
     outcome::{Better, Limit, Outcome, Plot, Series, Table},
     rig::Rig,
+    search::Search,
     trial::Measured,
 };
 
@@ -22,11 +22,6 @@ pub struct Found {
     pub uncertainty_fps: f64,
     pub limit: Limit,
 }
-
-/// Loads below this part of the most are not tried.
-const LOWEST: f64 = 1e-5;
-/// Arrivals have whole nanoseconds; what came out is rounded down by more than that.
-const CLOCK: f64 = 1e-6;
 
 pub fn all(
     settings: &Settings,
@@ -62,47 +57,17 @@ pub fn search(
     label: &str,
     bench: &mut Bench<'_>,
 ) -> Result<Found, Halt> {
-    let mut bracket = Bracket::new(settings.resolution, LOWEST);
-    let mut came_out = 0.0;
-    while let Some(load) = bracket.next() {
-        let text = format!("{label}, {}", ratio(load));
-        let measured = bench.trial(rig.trial(text, size, load, settings.trial_s))?;
-        let judged = judge(&measured, load, settings.loss_tolerance);
-        if judged == Judged::Passed && load > bracket.passed {
-            came_out = load * output(&measured);
-        }
-        bracket.record(load, judged);
-    }
-    let limit = match bracket {
-        _ if bracket.generator_bound() => Limit::Generator,
-        // What the buffer took was not carried.
-        _ if bracket.passed >= 1.0 && came_out >= 1.0 - settings.resolution => Limit::Offered,
-        _ => Limit::Device,
+    let goal = Search {
+        resolution: settings.resolution,
+        tolerance: settings.loss_tolerance,
+        verifications: 0,
+        loss: &Measured::loss_ratio,
     };
-    let fps = came_out * rig.total_fps(size);
+    let trial = |load, label| rig.trial(label, size, load, settings.trial_s);
+    let highest = goal.highest(label, bench, &trial)?;
+    let fps = highest.load * rig.total_fps(size);
     let uncertainty_fps = fps * settings.resolution;
-    Ok(Found { size, load: came_out, fps, uncertainty_fps, limit })
-}
-
-fn judge(measured: &Measured, load: f64, tolerance: f64) -> Judged {
-    if !measured.kept() {
-        return Judged::NotKept;
-    }
-    match measured.sent() > 0 && measured.loss_ratio() <= tolerance {
-        true => Judged::Passed,
-        false => {
-            Judged::Failed(Some(load * output(measured).min(1.0 - measured.loss_ratio() / 2.0)))
-        }
-    }
-}
-
-/// The part of the load that came out while it was offered. A buffer that fills during the trial
-/// would else be taken for throughput.
-fn output(measured: &Measured) -> f64 {
-    match measured.kept_up() {
-        part if part < 1.0 => part * (1.0 - CLOCK),
-        _ => 1.0,
-    }
+    Ok(Found { size, load: highest.load, fps, uncertainty_fps, limit: highest.limit })
 }
 
 fn say(rig: &Rig, found: &[Found], outcome: &mut Outcome) {

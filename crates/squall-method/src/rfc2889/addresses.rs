@@ -1,0 +1,186 @@
+//! §5.7 and §5.8: how many addresses the device learns, and how fast.
+//!
+//! The learning port sends a frame from each address to the test port. The test port then sends a
+//! frame to each: they all have to come to the learning port, and none to the others, where a
+//! switch floods what it does not know.
+
+use squall_report::render::human::si;
+
+use super::{Settings, Test, rate};
+use crate::{
+    bench::{Bench, Halt},
+    bracket::{Bracket, Judged},
+    outcome::{Better, Figure, Limit, Outcome, Table},
+    rig::Rig,
+    stations::{mac, stations, strays},
+    trial::{Action, Lane, Measured, Template, Trial},
+};
+
+/// Indices of ports.
+const LEARNS: usize = 0;
+const TESTS: usize = 1;
+const FLUSH_S: f64 = 1.0;
+/// Between the phases of a trial.
+const REST_S: f64 = 0.2;
+const LANE: &str = "test frames";
+
+pub(super) fn all(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    if rig.ports.len() < 3 {
+        let text = "address caching capacity and learning rate (§5.7, §5.8): not run, as flooding \
+                    of unknown addresses is seen at a third port";
+        outcome.notes.push(text.into());
+        return Ok(());
+    }
+    let mut addresses = settings.learn_addresses.unwrap_or(settings.initial_addresses);
+    if settings.tests.contains(&Test::AddressCapacity) {
+        let found = capacity(settings, rig, bench, outcome)?;
+        addresses = settings.learn_addresses.unwrap_or(found);
+    }
+    if settings.tests.contains(&Test::AddressLearning) && addresses >= 2 {
+        learning_rate(settings, rig, addresses, bench, outcome)?;
+    }
+    Ok(())
+}
+
+/// Doubles the addresses until some are not known, and then halves the unknown range.
+fn capacity(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<u32, Halt> {
+    let most = settings.max_addresses;
+    let (mut known, mut failed, mut limit) = (1, None, Limit::Device);
+    let mut next = settings.initial_addresses;
+    while next > known && failed.is_none_or(|failed| next < failed) {
+        let label = format!("address caching capacity, {next} addresses");
+        let measured = bench.trial(trial(settings, rig, next, settings.address_rate, label))?;
+        match judge(rig, next, &measured) {
+            Judged::Passed => known = next,
+            Judged::NotKept => (failed, limit) = (Some(next), Limit::Generator),
+            Judged::Failed(_) => (failed, limit) = (Some(next), Limit::Device),
+        }
+        next =
+            failed.map_or(most.min(known.saturating_mul(2)), |failed| known + (failed - known) / 2);
+    }
+    if known == most {
+        limit = Limit::Offered;
+    }
+    // One address is less than the test needs: it knows nothing of a device that fails with two.
+    let capacity = if known == 1 { 0 } else { known };
+    outcome.figures.push(Figure {
+        name: "address_capacity".into(),
+        value: capacity.into(),
+        unit: "addresses".into(),
+        better: Better::Higher,
+        uncertainty: 0.0,
+        limit,
+    });
+    let columns = ["Addresses", "Age time", "Learning rate", ""];
+    let mut table = Table::new("Address caching capacity (RFC 2889 §5.7)", &columns);
+    let age = match &settings.flush_command {
+        Some(_) => "flushed by command".into(),
+        None => format!("{} s", settings.age_s),
+    };
+    let learning = format!("{} frames/s", settings.address_rate);
+    table.rows.push(vec![capacity.to_string(), age, learning, limit.mark().into()]);
+    outcome.tables.push(table);
+    outcome.verdict.text.push(format!("address caching capacity: {capacity} addresses"));
+    Ok(capacity)
+}
+
+fn learning_rate(
+    settings: &Settings,
+    rig: &Rig,
+    addresses: u32,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    // The frames that teach have the least size.
+    let most = rig.port_fps(64);
+    let mut bracket = Bracket::new(settings.resolution, (1.0 / most).min(0.5));
+    while let Some(load) = bracket.next() {
+        let fps = load * most;
+        let label = format!("address learning rate, {}", si(fps, "frames/s"));
+        let measured = bench.trial(trial(settings, rig, addresses, fps, label))?;
+        bracket.record(load, judge(rig, addresses, &measured));
+    }
+    let limit = match bracket {
+        _ if bracket.generator_bound() => Limit::Generator,
+        _ if bracket.passed >= 1.0 => Limit::Offered,
+        _ => Limit::Device,
+    };
+    let fps = bracket.passed * most;
+    outcome.figures.push(rate(
+        "address_learning_rate".into(),
+        fps,
+        fps * settings.resolution,
+        limit,
+    ));
+    let columns = ["Addresses", "Learning rate", ""];
+    let mut table = Table::new("Address learning rate (RFC 2889 §5.8)", &columns);
+    let row = [addresses.to_string(), format!("{fps:.0} frames/s"), limit.mark().into()];
+    table.rows.push(row.into());
+    outcome.tables.push(table);
+    Ok(())
+}
+
+/// `addresses` are all but one on the learning port: that of the test port is in the table, too.
+fn trial(
+    settings: &Settings,
+    rig: &Rig,
+    addresses: u32,
+    learning_fps: f64,
+    label: String,
+) -> Trial {
+    let learned = addresses - 1;
+    let quiet = settings.flush_command.as_ref().map_or(settings.age_s, |_| FLUSH_S);
+    let teaches = quiet + REST_S;
+    let tests = teaches + f64::from(learned) / learning_fps + REST_S;
+    let ends = tests + f64::from(learned) / settings.address_rate + REST_S;
+    let template = |port: usize, to: usize, vary, plain| Template {
+        port: rig.ports[port].clone(),
+        packet: format!("eth(src={},dst={})/ipv4/udp", mac(port, 0), mac(to, 0)),
+        vary: Vec::from_iter(vary),
+        plain,
+    };
+    let lane = |name: &str, template, rate_fps, frames: u32, start_s| Lane {
+        name: name.into(),
+        template: Some(template),
+        frame_size: Some(64),
+        rate_fps,
+        frames: Some(frames.into()),
+        start_s,
+        ..Lane::default()
+    };
+    let announce = template(TESTS, LEARNS, None, true);
+    let teach = template(LEARNS, TESTS, stations("eth.src", LEARNS, learned), true);
+    let test = template(TESTS, LEARNS, stations("eth.dst", LEARNS, learned), false);
+    Trial {
+        label,
+        lanes: vec![
+            lane("learning, test port", announce, 1.0 / REST_S, 1, quiet),
+            lane("learning", teach, learning_fps, learned, teaches),
+            lane(LANE, test, settings.address_rate, learned, tests),
+        ],
+        duration_s: ends,
+        action: settings.flush_command.clone().map(|command| Action { at_s: 0.0, command }),
+        ..Trial::default()
+    }
+}
+
+fn judge(rig: &Rig, addresses: u32, measured: &Measured) -> Judged {
+    let Some(lane) = measured.lane(LANE) else { return Judged::NotKept };
+    let known = lane.sent == u64::from(addresses - 1) && lane.lost == 0;
+    let flooded = strays(measured, rig.ports.iter().skip(TESTS + 1));
+    match measured.kept() {
+        false => Judged::NotKept,
+        true if known && flooded == 0 => Judged::Passed,
+        true => Judged::Failed(None),
+    }
+}

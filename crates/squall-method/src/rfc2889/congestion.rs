@@ -1,0 +1,69 @@
+//! §5.5: two ports send, one port gets more than it carries, another half of what it carries. Loss
+//! at the latter is head-of-line blocking; no loss at the former is back pressure.
+
+use squall_report::render::human::ratio;
+
+use super::{Settings, mesh::Mesh};
+use crate::{
+    bench::{Bench, Halt},
+    outcome::{Better, Figure, Limit, Outcome, Table},
+    rig::Rig,
+    trial::LaneMeasured,
+};
+
+pub(super) fn all(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    if rig.ports.len() < 4 {
+        let text = "congestion control (§5.5): not run, as it takes 4 ports";
+        outcome.notes.push(text.into());
+        return Ok(());
+    }
+    let columns = [
+        "Frame size",
+        "Loss at the uncongested port",
+        "Loss at the congested port",
+        "Head-of-line blocking",
+        "Back pressure",
+    ];
+    let mut table = Table::new("Congestion control (RFC 2889 §5.5)", &columns);
+    let (uncongested, congested) = (&rig.ports[2], &rig.ports[3]);
+    for &size in &settings.frame_sizes {
+        // The first port halves its load, the second has one destination.
+        let mesh = Mesh::new(settings, rig, vec![(0, 2), (0, 3), (1, 3)], size);
+        let label = format!("congestion control, {size} octets");
+        let measured = bench.trial(mesh.trial(1.0, label))?;
+        if !measured.kept() {
+            let text = "the generator did not keep to the rate, or the device paused it";
+            outcome.notes.push(format!("congestion control at {size} octets: {text}"));
+            continue;
+        }
+        let lanes = |to: &str| {
+            let suffix = format!(" to {to}");
+            measured.lanes.iter().filter(move |lane| lane.name.ends_with(&suffix))
+        };
+        let loss = |lanes: &mut dyn Iterator<Item = &LaneMeasured>| {
+            let (sent, lost) = lanes.fold((0, 0), |(s, l), lane| (s + lane.sent, l + lane.lost));
+            if sent == 0 { 0.0 } else { lost as f64 / sent as f64 }
+        };
+        let [free, full] = [uncongested, congested].map(|port| loss(&mut lanes(port)));
+        for (name, value) in [("uncongested_loss", free), ("congested_loss", full)] {
+            outcome.figures.push(Figure {
+                name: format!("{name}/{size}"),
+                value,
+                unit: "ratio".into(),
+                better: Better::Lower,
+                uncertainty: 0.001,
+                limit: Limit::Device,
+            });
+        }
+        let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+        let row = [size.to_string(), ratio(free), ratio(full), yes(free > 0.0), yes(full == 0.0)];
+        table.rows.push(row.into());
+    }
+    outcome.tables.push(table);
+    Ok(())
+}

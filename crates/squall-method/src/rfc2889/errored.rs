@@ -1,0 +1,84 @@
+//! §5.9: frames that a switch should filter, each kind as far as a port can send it.
+
+use super::Settings;
+use crate::{
+    bench::{Bench, Halt},
+    outcome::{Better, Figure, Limit, Outcome, Table},
+    rig::Rig,
+    stations::{LEARN_S, learning, mac},
+    trial::{Lane, Template, Trial},
+};
+
+/// Kind, and frame size with FCS. 60 octets hold the signature; 1523 is above the largest frame
+/// with a VLAN tag.
+const KINDS: [(&str, u32); 2] = [("undersize", 60), ("oversize", 1523)];
+const FRAMES: u64 = 100;
+
+pub(super) fn all(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    let columns = ["Kind", "Frame size", "Sent", "Forwarded", "Filtered"];
+    let mut table = Table::new("Errored frames filtering (RFC 2889 §5.9)", &columns);
+    for (kind, size) in KINDS {
+        let trial = trial(settings, rig, kind, size);
+        // A port that cannot send them says so when it is asked to.
+        let measured = match bench.trial(trial) {
+            Ok(measured) => measured,
+            Err(Halt::Stopped) => return Err(Halt::Stopped),
+            Err(Halt::Usage(why) | Halt::Environment(why)) => {
+                outcome.notes.push(format!("{kind} frames (§5.9): not run: {why}"));
+                continue;
+            }
+        };
+        let Some(lane) = measured.lane(kind).filter(|lane| lane.sent > 0) else {
+            let why = measured.not_kept.first().map_or("none left the port", String::as_str);
+            outcome.notes.push(format!("{kind} frames (§5.9): not run: {why}"));
+            continue;
+        };
+        outcome.figures.push(Figure {
+            name: format!("forwarded.{kind}"),
+            value: lane.received as f64 / lane.sent as f64,
+            unit: "ratio".into(),
+            better: Better::Neither,
+            uncertainty: 0.0,
+            limit: Limit::Device,
+        });
+        let filtered = match lane.received {
+            0 => "yes",
+            n if n < lane.sent => "in part",
+            _ => "no",
+        };
+        let counts = [u64::from(size), lane.sent, lane.received].map(|n| n.to_string());
+        let row = [kind.to_owned()].into_iter().chain(counts).chain([filtered.to_owned()]);
+        table.rows.push(row.collect());
+    }
+    outcome.tables.push(table);
+    let text = "CRC errors, dribble bits and alignment errors (§5.9): not run, as the network \
+                interface computes the FCS of each frame that leaves";
+    outcome.notes.push(text.into());
+    Ok(())
+}
+
+fn trial(settings: &Settings, rig: &Rig, kind: &str, size: u32) -> Trial {
+    let template = Template {
+        port: rig.ports[0].clone(),
+        // Of the local experimental type: no length inside says otherwise.
+        packet: format!("eth(src={},dst={},type=0x88b5)", mac(0, 0), mac(1, 0)),
+        ..Template::default()
+    };
+    let lane = Lane {
+        name: kind.into(),
+        template: Some(template),
+        frame_size: Some(size),
+        rate_fps: FRAMES as f64,
+        frames: Some(FRAMES),
+        start_s: LEARN_S,
+        ..Lane::default()
+    };
+    let lanes = learning(rig, settings.addresses_per_port).chain([lane]).collect();
+    let label = format!("errored frames, {kind}, {size} octets");
+    Trial { label, lanes, duration_s: LEARN_S + 1.5, ..Trial::default() }
+}

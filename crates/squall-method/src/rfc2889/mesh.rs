@@ -1,0 +1,181 @@
+//! §5.1 to §5.4: throughput, loss and forwarding rates between many ports.
+
+use squall_report::render::human::{ratio, si};
+
+use super::{Settings, Test, rate};
+use crate::{
+    bench::{Bench, Halt},
+    outcome::{Outcome, Plot, Series, Table},
+    rig::Rig,
+    search::{Highest, Search},
+    stations::{LEARN_S, learning, loss, unicast},
+    trial::{Lane, Measured, Trial},
+};
+
+const PATTERNS: [Test; 5] =
+    [Test::FullMesh, Test::OneToMany, Test::ManyToOne, Test::Backbone, Test::Unidirectional];
+
+/// Who sends to whom, as indices of ports.
+pub(super) type Pairs = Vec<(usize, usize)>;
+
+pub(super) fn all(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    for pattern in PATTERNS.into_iter().filter(|test| settings.tests.contains(test)) {
+        let mut found = Vec::new();
+        for &size in &settings.frame_sizes {
+            let mesh = Mesh::new(settings, rig, pairs(pattern, rig.ports.len()), size);
+            let label = format!("{}, {size} octets", words(pattern).0);
+            let goal = Search {
+                resolution: settings.resolution,
+                tolerance: 0.0,
+                verifications: 0,
+                loss: &loss,
+            };
+            let trial = |load, label| mesh.trial(load, label);
+            let highest = goal.highest(&label, bench, &trial)?;
+            found.push((size, mesh.most_fps(), highest));
+        }
+        say(settings, pattern, &found, outcome);
+    }
+    Ok(())
+}
+
+/// Name, and title by the RFC's section.
+fn words(pattern: Test) -> (&'static str, &'static str) {
+    match pattern {
+        Test::FullMesh => ("full-mesh", "Fully meshed (RFC 2889 §5.1)"),
+        Test::OneToMany => ("one-to-many", "Partially meshed, one to many (RFC 2889 §5.2)"),
+        Test::ManyToOne => ("many-to-one", "Partially meshed, many to one (RFC 2889 §5.2)"),
+        Test::Backbone => ("backbone", "Partially meshed, multiple devices (RFC 2889 §5.3)"),
+        _ => ("unidirectional", "Partially meshed, unidirectional (RFC 2889 §5.4)"),
+    }
+}
+
+fn pairs(pattern: Test, ports: usize) -> Pairs {
+    let half = ports / 2;
+    let has = |from: usize, to: usize| match pattern {
+        Test::OneToMany => from == 0,
+        Test::ManyToOne => to == 0,
+        Test::Backbone => (from < half) != (to < half),
+        Test::Unidirectional => from < half && to >= half,
+        _ => true,
+    };
+    // §5.1.3: from each port round robin to those after it.
+    let from = |from: usize| (1..ports).map(move |step| (from, (from + step) % ports));
+    (0..ports).flat_map(from).filter(|&(from, to)| has(from, to)).collect()
+}
+
+/// Streams between pairs of ports; each port that sends divides its load among its destinations.
+pub(super) struct Mesh<'a> {
+    rig: &'a Rig,
+    pairs: Pairs,
+    size: u32,
+    hosts: u32,
+    trial_s: f64,
+}
+
+impl<'a> Mesh<'a> {
+    pub(super) fn new(settings: &Settings, rig: &'a Rig, pairs: Pairs, size: u32) -> Self {
+        Self { rig, pairs, size, hosts: settings.addresses_per_port, trial_s: settings.trial_s }
+    }
+
+    fn senders(&self) -> usize {
+        let mut from: Vec<_> = self.pairs.iter().map(|pair| pair.0).collect();
+        from.dedup();
+        from.len()
+    }
+
+    /// What all that send offer together at a load of 1.
+    pub(super) fn most_fps(&self) -> f64 {
+        self.senders() as f64 * self.rig.port_fps(self.size)
+    }
+
+    pub(super) fn trial(&self, load: f64, label: String) -> Trial {
+        let port_fps = self.rig.port_fps(self.size) * load;
+        let lane = |(i, &(from, to)): (usize, &(usize, usize))| {
+            let before = self.pairs[..i].iter().filter(|pair| pair.0 == from).count();
+            let destinations = self.pairs.iter().filter(|pair| pair.0 == from).count();
+            Lane {
+                name: format!("{} to {}", self.rig.ports[from], self.rig.ports[to]),
+                template: Some(unicast(self.rig, from, to, self.hosts)),
+                frame_size: Some(self.size),
+                rate_fps: port_fps / destinations as f64,
+                // Round robin: one frame to each destination in turn.
+                start_s: LEARN_S + before as f64 / port_fps,
+                ..Lane::default()
+            }
+        };
+        let lanes = self.pairs.iter().enumerate().map(lane);
+        let lanes = learning(self.rig, self.hosts).chain(lanes).collect();
+        Trial { label, lanes, duration_s: LEARN_S + self.trial_s, ..Trial::default() }
+    }
+
+    /// Frames per second that came to the ports they were for.
+    pub(super) fn forwarded_fps(&self, load: f64, measured: &Measured) -> f64 {
+        // A buffer that fills during the trial would else count as forwarded.
+        self.most_fps() * load * (1.0 - loss(measured)).min(measured.kept_up())
+    }
+}
+
+fn say(settings: &Settings, pattern: Test, found: &[(u32, f64, Highest)], outcome: &mut Outcome) {
+    let (name, title) = words(pattern);
+    let columns = [
+        "Frame size",
+        "Throughput",
+        "Of the highest rate",
+        "Layer 1",
+        "Forwarding rate at most load",
+        "Loss at most load",
+        "",
+    ];
+    let mut table = Table::new(title, &columns);
+    let mut line = Vec::new();
+    for (size, most, highest) in found {
+        let fps = most * highest.load;
+        let uncertainty = fps * settings.resolution;
+        let figure = rate(format!("throughput.{name}/{size}"), fps, uncertainty, highest.limit);
+        outcome.figures.push(figure);
+        line.push((f64::from(*size), fps));
+        // The search begins with it, unless the generator does not keep to it.
+        let at_most = highest.trials.iter().find(|(load, _)| *load >= 1.0);
+        let at_most = at_most.map(|(load, measured)| {
+            let lost = loss(measured);
+            (most * load * (1.0 - lost), lost)
+        });
+        if let Some((forwarded, _)) = at_most {
+            let name = format!("forwarding_rate.{name}/{size}");
+            outcome.figures.push(rate(name, forwarded, fps * 0.01, highest.limit));
+        }
+        let dash = || "-".to_owned();
+        table.rows.push(vec![
+            size.to_string(),
+            format!("{:.0} frames/s", fps.floor()),
+            ratio(highest.load),
+            si(fps * 8.0 * (f64::from(*size) + 20.0), "bit/s"),
+            at_most.map_or_else(dash, |(forwarded, _)| format!("{forwarded:.0} frames/s")),
+            at_most.map_or_else(dash, |(_, lost)| ratio(lost)),
+            highest.limit.mark().into(),
+        ]);
+    }
+    outcome.tables.push(table);
+    outcome.plots.push(Plot {
+        title: title.into(),
+        x: "Frame size, octets".into(),
+        y: "Frames/s, all ports".into(),
+        series: vec![
+            Series { label: "throughput".into(), points: line },
+            Series {
+                label: "highest rate".into(),
+                points: found.iter().map(|one| (f64::from(one.0), one.1)).collect(),
+            },
+        ],
+    });
+    let each = found.iter().map(|(size, most, highest)| {
+        format!("{} frames/s at {size}", si(most * highest.load, "").trim())
+    });
+    outcome.verdict.text.push(format!("{name}: {}", each.collect::<Vec<_>>().join(", ")));
+}

@@ -1,0 +1,143 @@
+//! §6: how long it takes until a join or a leave has its effect. A stream to the group measures it:
+//! its frames are numbered, so those that came say when the device began or ceased to forward.
+
+use squall_report::render::human::seconds;
+
+use super::{
+    Settings, figure,
+    groups::{Groups, members},
+};
+use crate::{
+    bench::{Bench, Halt},
+    outcome::{Better, Limit, Outcome, Table},
+    rig::Rig,
+    trial::{Lane, LaneMeasured, Trial},
+};
+
+const PROBE: &str = "probe";
+const RECEIVER: usize = 1;
+/// From the probe's first frame to the join or the leave.
+const BEFORE_S: f64 = 0.5;
+
+pub(super) fn join(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    let mut delays = Vec::new();
+    for number in 0..settings.repetitions {
+        let probe_s = BEFORE_S + settings.delay_s;
+        let trial = trial(
+            settings,
+            rig,
+            number,
+            Times {
+                label: format!("group join delay, {}", number + 1),
+                join_s: BEFORE_S,
+                probe_from_s: 0.0,
+                leave_s: probe_s,
+                probe_s,
+            },
+        );
+        let measured = bench.trial(trial)?;
+        let Some(lane) = measured.lane(PROBE).filter(|_| measured.kept()) else { continue };
+        if lane.received == 0 {
+            outcome.notes.push(format!("group join delay, trial {}: no frame came", number + 1));
+            continue;
+        }
+        // The first frame that came is the one after those that did not.
+        let first_s = lane.lost as f64 / settings.probe_rate;
+        if first_s < BEFORE_S {
+            let text = "frames came before the join: the device floods groups without members";
+            outcome.notes.push(format!("group join delay, trial {}: {text}", number + 1));
+            continue;
+        }
+        delays.push(first_s - BEFORE_S + latency_s(lane));
+    }
+    say("Group join delay (RFC 3918 §6.1)", "join_delay", settings, &delays, outcome);
+    Ok(())
+}
+
+pub(super) fn leave(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    let mut delays = Vec::new();
+    for number in 0..settings.repetitions {
+        let from = settings.settle_s;
+        let trial = trial(
+            settings,
+            rig,
+            number,
+            Times {
+                label: format!("group leave delay, {}", number + 1),
+                join_s: 0.0,
+                probe_from_s: from,
+                leave_s: from + BEFORE_S,
+                probe_s: BEFORE_S + settings.delay_s,
+            },
+        );
+        let measured = bench.trial(trial)?;
+        let Some(lane) = measured.lane(PROBE).filter(|_| measured.kept()) else { continue };
+        if lane.received == 0 || lane.lost == 0 {
+            let text = if lane.lost == 0 { "frames came until the end" } else { "no frame came" };
+            outcome.notes.push(format!("group leave delay, trial {}: {text}", number + 1));
+            continue;
+        }
+        let last_s = lane.received.saturating_sub(1) as f64 / settings.probe_rate;
+        delays.push((last_s - BEFORE_S + latency_s(lane)).max(0.0));
+    }
+    say("Group leave delay (RFC 3918 §6.2)", "leave_delay", settings, &delays, outcome);
+    Ok(())
+}
+
+/// Seconds since the start of the trial.
+struct Times {
+    label: String,
+    join_s: f64,
+    probe_from_s: f64,
+    leave_s: f64,
+    /// The probe's length.
+    probe_s: f64,
+}
+
+/// One group, another in each trial: none of them has been joined before.
+fn trial(settings: &Settings, rig: &Rig, number: u32, times: Times) -> Trial {
+    let groups = Groups::new(settings, 0x10_0000 + number, 1);
+    let members =
+        members(settings, rig, groups, std::iter::once(RECEIVER), times.join_s, times.leave_s);
+    let probe = Lane {
+        name: PROBE.into(),
+        template: Some(groups.data(rig, 0)),
+        frame_size: Some(settings.sizes()[0]),
+        rate_fps: settings.probe_rate,
+        start_s: times.probe_from_s,
+        duration_s: Some(times.probe_s),
+        ..Lane::default()
+    };
+    let ends = (times.probe_from_s + times.probe_s).max(times.leave_s) + 0.1;
+    let lanes = members.into_iter().chain([probe]).collect();
+    Trial { label: times.label, lanes, duration_s: ends, ..Trial::default() }
+}
+
+fn latency_s(lane: &LaneMeasured) -> f64 {
+    lane.delay.map_or(0.0, |delay| delay.p50 as f64 / 1e9)
+}
+
+fn say(title: &str, name: &str, settings: &Settings, delays: &[f64], outcome: &mut Outcome) {
+    let mut table = Table::new(title, &["Trials", "Minimum", "Mean", "Maximum", "Resolution"]);
+    if !delays.is_empty() {
+        let mean = delays.iter().sum::<f64>() / delays.len() as f64;
+        let least = delays.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = delays.iter().copied().fold(0.0, f64::max);
+        let gap = 1.0 / settings.probe_rate;
+        let noise = gap.max((most - least) / 2.0);
+        outcome.figures.push(figure(name.into(), mean, "s", Better::Lower, noise, Limit::Device));
+        let times = [least, mean, most, gap].map(seconds);
+        table.rows.push([delays.len().to_string()].into_iter().chain(times).collect());
+    }
+    outcome.tables.push(table);
+}

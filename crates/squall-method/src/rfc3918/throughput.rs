@@ -1,0 +1,252 @@
+//! §4.1 to §4.3, §5: forwarding and latency.
+
+use squall_report::render::human::{ns, ratio, si};
+
+use super::{
+    Settings, Test, figure,
+    groups::{Groups, Phases, members},
+};
+use crate::{
+    bench::{Bench, Halt},
+    outcome::{Better, Limit, Outcome, Plot, Series, Table},
+    rig::Rig,
+    search::{Highest, Search},
+    stations::{arrived, unicast},
+    trial::{Lane, Measured, Trial},
+};
+
+const MULTICAST: &str = "multicast";
+
+/// Multicast to all ports but the first, and unicast next to it.
+struct Traffic<'a> {
+    settings: &'a Settings,
+    rig: &'a Rig,
+    groups: Groups,
+    size: u32,
+    /// The part of the load that is multicast.
+    share: f64,
+}
+
+impl Traffic<'_> {
+    fn receivers(&self) -> std::ops::Range<usize> {
+        1..self.rig.ports.len()
+    }
+
+    fn unicast_name(&self, to: usize) -> String {
+        format!("unicast to {}", self.rig.ports[to])
+    }
+
+    fn trial(&self, load: f64, label: String) -> Trial {
+        let phases = Phases::new(self.settings, self.groups, self.settings.trial_s);
+        let fps = self.rig.port_fps(self.size) * load;
+        let lane = |name: String, template, rate_fps| Lane {
+            name,
+            template: Some(template),
+            frame_size: Some(self.size),
+            rate_fps,
+            start_s: phases.data_s,
+            duration_s: Some(self.settings.trial_s),
+            ..Lane::default()
+        };
+        let (settings, rig) = (self.settings, self.rig);
+        let mut lanes = members(settings, rig, self.groups, self.receivers(), 0.0, phases.leave_s);
+        lanes.push(lane(MULTICAST.into(), self.groups.data(rig, 0), fps * self.share));
+        let each = fps * (1.0 - self.share) / self.receivers().len() as f64;
+        if each > 0.0 {
+            lanes.extend(
+                self.receivers()
+                    .map(|to| lane(self.unicast_name(to), unicast(rig, 0, to, 1), each)),
+            );
+        }
+        Trial { label, lanes, duration_s: phases.end_s, ..Trial::default() }
+    }
+
+    /// Multicast frames that were sent, and those that came to each receiver.
+    fn multicast(&self, measured: &Measured) -> (u64, Vec<u64>) {
+        let sent = measured.lane(MULTICAST).map_or(0, |lane| lane.sent);
+        let came = |to: usize| {
+            let unicast = measured.lane(&self.unicast_name(to)).map_or(0, |lane| lane.received);
+            match measured.signed_at(&self.rig.ports[to]) {
+                Some(all) => all.saturating_sub(unicast),
+                None => arrived(measured, &self.rig.ports[to], MULTICAST),
+            }
+        };
+        (sent, self.receivers().map(came).collect())
+    }
+
+    /// The loss ratio of the class and receiver that fare worst.
+    fn loss(&self, measured: &Measured) -> f64 {
+        let (sent, came) = self.multicast(measured);
+        if sent == 0 {
+            return 1.0;
+        }
+        let least = came.into_iter().min().unwrap_or(0);
+        let multicast = sent.saturating_sub(least) as f64 / sent as f64;
+        let unicast = self.receivers().filter_map(|to| measured.lane(&self.unicast_name(to)));
+        let unicast = unicast.map(|lane| lane.lost as f64 / lane.sent.max(1) as f64);
+        unicast.fold(multicast, f64::max)
+    }
+
+    fn highest(&self, label: &str, bench: &mut Bench<'_>) -> Result<Highest, Halt> {
+        let goal = Search {
+            resolution: self.settings.resolution,
+            tolerance: 0.0,
+            verifications: 0,
+            loss: &|measured| self.loss(measured),
+        };
+        goal.highest(label, bench, &|load, label| self.trial(load, label))
+    }
+}
+
+pub(super) fn mixed(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    let columns = [
+        "Frame size",
+        "Multicast share",
+        "Throughput",
+        "Multicast",
+        "Unicast",
+        "Of the highest rate",
+        "",
+    ];
+    let mut table = Table::new("Mixed class throughput (RFC 3918 §4.1)", &columns);
+    for size in settings.sizes() {
+        for &share in &settings.multicast_shares {
+            let groups = Groups::new(settings, 0, settings.groups);
+            let traffic = Traffic { settings, rig, groups, size, share };
+            let label = format!("mixed class, {size} octets, {} multicast", ratio(share));
+            let highest = traffic.highest(&label, bench)?;
+            let fps = highest.load * rig.port_fps(size);
+            let name = format!("mixed_class@{:.0}%/{size}", share * 100.0);
+            let noise = fps * settings.resolution;
+            let figure = figure(name, fps, "frames/s", Better::Higher, noise, highest.limit);
+            outcome.figures.push(figure);
+            let rate = |fps: f64| format!("{fps:.0} frames/s");
+            table.rows.push(vec![
+                size.to_string(),
+                ratio(share),
+                rate(fps),
+                rate(fps * share),
+                rate(fps * (1.0 - share)),
+                ratio(highest.load),
+                highest.limit.mark().into(),
+            ]);
+        }
+    }
+    outcome.tables.push(table);
+    Ok(())
+}
+
+pub(super) fn matrix(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    let columns =
+        ["Frame size", "Groups", "Offered", "Least at a receiver", "Forwarded", "Forwarding rate"];
+    let mut table = Table::new("Scaled group forwarding matrix (RFC 3918 §4.2)", &columns);
+    let mut series = Vec::new();
+    for size in settings.sizes() {
+        let mut points = Vec::new();
+        for &count in &settings.matrix {
+            let groups = Groups::new(settings, 0, count);
+            let traffic = Traffic { settings, rig, groups, size, share: 1.0 };
+            let label = format!("group matrix, {size} octets, {count} groups");
+            let measured = bench.trial(traffic.trial(1.0, label))?;
+            if !measured.kept() {
+                let text = "the generator did not keep to the rate";
+                outcome
+                    .notes
+                    .push(format!("group matrix of {count} groups at {size} octets: {text}"));
+                continue;
+            }
+            let (sent, came) = traffic.multicast(&measured);
+            let least = came.iter().copied().min().unwrap_or(0);
+            let part = came.iter().sum::<u64>() as f64 / (sent * came.len() as u64).max(1) as f64;
+            let fps = part * rig.port_fps(size);
+            let name = format!("group_matrix@{count}/{size}");
+            let better = Better::Higher;
+            outcome.figures.push(figure(name, fps, "frames/s", better, fps * 0.001, Limit::Device));
+            points.push((f64::from(count), fps));
+            table.rows.push(vec![
+                size.to_string(),
+                count.to_string(),
+                sent.to_string(),
+                least.to_string(),
+                ratio(part),
+                format!("{fps:.0} frames/s"),
+            ]);
+        }
+        series.push(Series { label: format!("{size} octets"), points });
+    }
+    outcome.tables.push(table);
+    outcome.plots.push(Plot {
+        title: "Scaled group forwarding matrix".into(),
+        x: "Groups".into(),
+        y: "Forwarding rate at a receiver, frames/s".into(),
+        series,
+    });
+    Ok(())
+}
+
+/// The throughput; and the latency at it.
+pub(super) fn aggregated(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    let columns = ["Frame size", "Throughput", "All receivers", "Of the highest rate", ""];
+    let mut table = Table::new("Aggregated multicast throughput (RFC 3918 §4.3)", &columns);
+    let columns = ["Frame size", "Minimum", "Mean", "p99", "Maximum", "Maximum - minimum"];
+    let mut latency = Table::new("Multicast latency (RFC 3918 §5)", &columns);
+    let mut each = Vec::new();
+    let wants = |test| settings.tests.contains(&test);
+    for size in settings.sizes() {
+        let groups = Groups::new(settings, 0, settings.groups);
+        let traffic = Traffic { settings, rig, groups, size, share: 1.0 };
+        let highest = traffic.highest(&format!("aggregated, {size} octets"), bench)?;
+        let fps = highest.load * rig.port_fps(size);
+        each.push(format!("{} frames/s at {size}", si(fps, "").trim()));
+        let noise = fps * settings.resolution;
+        let (name, better) = (format!("aggregated/{size}"), Better::Higher);
+        outcome.figures.push(figure(name, fps, "frames/s", better, noise, highest.limit));
+        table.rows.push(vec![
+            size.to_string(),
+            format!("{fps:.0} frames/s"),
+            format!("{:.0} frames/s", fps * traffic.receivers().len() as f64),
+            ratio(highest.load),
+            highest.limit.mark().into(),
+        ]);
+        if wants(Test::Latency) && highest.load > 0.0 {
+            let label = format!("multicast latency, {size} octets");
+            let measured = bench.trial(traffic.trial(highest.load, label))?;
+            say_latency(size, &measured, &mut latency, outcome);
+        }
+    }
+    outcome.tables.push(table);
+    outcome.tables.extend(wants(Test::Latency).then_some(latency));
+    outcome.verdict.text.push(format!("aggregated multicast throughput: {}", each.join(", ")));
+    Ok(())
+}
+
+fn say_latency(size: u32, measured: &Measured, table: &mut Table, outcome: &mut Outcome) {
+    let Some(delay) = measured.delay().filter(|_| measured.kept()) else {
+        let text = "nothing came, or the generator did not keep to the rate";
+        outcome.notes.push(format!("multicast latency at {size} octets: not measured, as {text}"));
+        return;
+    };
+    let range = (delay.max - delay.min) as f64;
+    let spread = (delay.p99 - delay.min) as f64 / 2.0;
+    for (name, value) in [("latency", delay.mean), ("latency_range", range)] {
+        let name = format!("{name}/{size}");
+        outcome.figures.push(figure(name, value, "ns", Better::Lower, spread, Limit::Device));
+    }
+    let times = [delay.min as f64, delay.mean, delay.p99 as f64, delay.max as f64, range];
+    table.rows.push([size.to_string()].into_iter().chain(times.map(ns)).collect());
+}

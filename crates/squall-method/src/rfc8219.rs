@@ -1,0 +1,200 @@
+//! RFC 8219: devices that translate between IPv4 and IPv6, on the streams of the profile.
+
+mod delay;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    bench::{Bench, Halt},
+    outcome::Outcome,
+    rfc2544,
+    rig::Rig,
+};
+
+/// RFC 8219 §4.1.1, of IPv4; of IPv6 each is 20 octets longer behind a translator.
+pub const FRAME_SIZES: [u32; 13] =
+    [64, 128, 256, 512, 768, 1024, 1280, 1518, 1522, 2048, 4096, 8192, 9216];
+/// By which an IPv6 header is longer than one of IPv4.
+const LONGER: u32 = 20;
+
+/// Which of the RFC's setups the device is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Setup {
+    /// §3.1: IPv4 on one side, IPv6 on the other, with frames 20 octets longer
+    #[default]
+    Single,
+    /// §3.2: two devices, translating there and back; the same frames on both sides
+    Dual,
+}
+
+/// The tests of the RFC, by their sections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Test {
+    /// §7.1: the highest rate without loss
+    Throughput,
+    /// §7.2: typical and worst-case latency at the throughput rate
+    Latency,
+    /// §7.3.1: packet delay variation at the throughput rate
+    Pdv,
+    /// §7.3.2: inter-packet delay variation at the throughput rate
+    Ipdv,
+    /// §7.4: loss from the highest rate down
+    FrameLoss,
+    /// §7.5: the longest burst without loss
+    BackToBack,
+    /// §7.6: how long frames are lost after an overload
+    Recovery,
+}
+
+/// What RFC 8219 leaves to the tester.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "RFC 8219"))]
+pub struct Settings {
+    /// Tests to run
+    #[cfg_attr(feature = "clap", arg(long, value_enum, value_delimiter = ',', value_name = "TEST",
+        default_values_t = Settings::default().tests))]
+    pub tests: Vec<Test>,
+    /// How the device translates
+    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t = Setup::Single))]
+    pub setup: Setup,
+    /// Frame sizes of IPv4, octets with FCS
+    #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "OCTETS",
+        value_parser = clap::value_parser!(u32).range(64..=65_500),
+        default_values_t = FRAME_SIZES))]
+    pub frame_sizes: Vec<u32>,
+    /// Length of a throughput, frame loss or delay variation trial, seconds (at least 60)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().trial_s))]
+    pub trial_s: f64,
+    /// End the search when less than this part of the rate is unknown
+    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
+        default_value_t = Settings::default().resolution))]
+    pub resolution: f64,
+    /// Length of a latency trial, seconds (RFC 8219: at least 120)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().latency_s))]
+    pub latency_s: f64,
+    /// Frames that are timed in the second half of a latency trial (RFC 8219: at least 500)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000),
+        default_value_t = Settings::default().tagged))]
+    pub tagged: u64,
+    /// Trials of latency and delay variation (RFC 8219: at least 20)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
+        default_value_t = Settings::default().repetitions))]
+    pub repetitions: u32,
+    /// Step of the frame loss test, as a part of the highest rate (at most 0.1)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
+        default_value_t = Settings::default().loss_step))]
+    pub loss_step: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        use Test::{FrameLoss, Ipdv, Latency, Pdv, Throughput};
+        Self {
+            tests: vec![Throughput, Latency, Pdv, Ipdv, FrameLoss],
+            setup: Setup::Single,
+            frame_sizes: FRAME_SIZES.to_vec(),
+            trial_s: 60.0,
+            resolution: 0.001,
+            latency_s: 120.0,
+            tagged: 500,
+            repetitions: 20,
+            loss_step: 0.1,
+        }
+    }
+}
+
+impl Settings {
+    /// Seconds for minutes.
+    pub fn quick(self) -> Self {
+        Self {
+            trial_s: self.trial_s.min(1.0),
+            latency_s: self.latency_s.min(2.0),
+            repetitions: self.repetitions.min(2),
+            resolution: self.resolution.max(0.005),
+            ..self
+        }
+    }
+
+    /// # Errors
+    /// What no test can be run with.
+    pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
+        if self.repetitions == 0 {
+            return Err(Halt::Usage("repetitions = 0, expected at least 1".into()));
+        }
+        let of_version = |ipv6| rig.lanes.iter().any(|lane| lane.ipv6 == ipv6);
+        if self.setup == Setup::Single && !(of_version(true) && of_version(false)) {
+            let text = "a single translation has IPv4 streams on one side and IPv6 on the other\n  \
+                        add the streams of the other side to the profile, or try --setup dual";
+            return Err(Halt::Usage(text.into()));
+        }
+        self.as_rfc2544().check()
+    }
+
+    /// What RFC 8219 takes over from RFC 2544.
+    fn as_rfc2544(&self) -> rfc2544::Settings {
+        let test = |test: &Test| match test {
+            Test::Throughput => Some(rfc2544::Test::Throughput),
+            Test::FrameLoss => Some(rfc2544::Test::FrameLoss),
+            Test::BackToBack => Some(rfc2544::Test::BackToBack),
+            Test::Recovery => Some(rfc2544::Test::Recovery),
+            Test::Latency | Test::Pdv | Test::Ipdv => None,
+        };
+        let mut tests: Vec<_> = self.tests.iter().filter_map(test).collect();
+        if tests.is_empty() {
+            tests.push(rfc2544::Test::Throughput);
+        }
+        rfc2544::Settings {
+            tests,
+            frame_sizes: self.frame_sizes.clone(),
+            trial_s: self.trial_s,
+            resolution: self.resolution,
+            latency_s: self.latency_s,
+            loss_step: self.loss_step,
+            overload_s: self.trial_s,
+            ..rfc2544::Settings::default()
+        }
+    }
+}
+
+/// Runs the tests that `settings` names.
+///
+/// # Errors
+/// Why it stopped.
+pub fn run(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    settings.check(rig)?;
+    let rig = translated(rig, settings.setup);
+    let found = rfc2544::run_on(&settings.as_rfc2544(), &rig, bench, outcome)?;
+    let wants = |test| settings.tests.contains(&test);
+    if wants(Test::Latency) {
+        delay::latency(settings, &rig, &found, bench, outcome)?;
+    }
+    if wants(Test::Pdv) || wants(Test::Ipdv) {
+        delay::variation(settings, &rig, &found, bench, outcome)?;
+    }
+    let text = "DNS64 (§9): not run, as it measures a resolver by queries and answers, not a device \
+                by frames; see squall flows";
+    outcome.notes.push(text.into());
+    Ok(())
+}
+
+/// With the IPv6 frames as long as the translated IPv4 frames.
+fn translated(rig: &Rig, setup: Setup) -> Rig {
+    let mut rig = rig.clone();
+    let longer = if setup == Setup::Single { LONGER } else { 0 };
+    rig.lanes.iter_mut().filter(|lane| lane.ipv6).for_each(|lane| lane.longer = longer);
+    rig
+}

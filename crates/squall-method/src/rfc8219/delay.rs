@@ -1,0 +1,178 @@
+//! §7.2 and §7.3: latency of tagged frames, and delay variation of all frames, at the throughput
+//! rate. Each is measured several times; the result is the median of these.
+
+use squall_report::render::human::ns;
+
+use super::{Settings, Test};
+use crate::{
+    bench::{Bench, Halt},
+    outcome::{Better, Figure, Limit, Outcome, Table},
+    rfc2544::Found,
+    rig::Rig,
+    trial::{Delay, Lane, Measured, Trial},
+};
+
+const TAGGED: &str = "tagged, ";
+
+pub(super) fn latency(
+    settings: &Settings,
+    rig: &Rig,
+    found: &[Found],
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    let columns =
+        ["Frame size", "Typical latency", "1st", "99th", "Worst-case latency", "1st", "99th"];
+    let mut table = Table::new("Latency at the throughput rate (RFC 8219 §7.2)", &columns);
+    for one in found.iter().filter(|one| one.load > 0.0) {
+        let (mut typical, mut worst) = (Sample::default(), Sample::default());
+        for number in 1..=settings.repetitions {
+            let label = format!("latency, {} octets, {number}", one.size);
+            let measured = bench.trial(tagged_trial(settings, rig, one, label))?;
+            let Some(delay) = tagged(&measured).filter(|_| measured.kept()) else { continue };
+            typical.0.push(delay.p50 as f64);
+            worst.0.push(delay.p999 as f64);
+        }
+        let figures = [("typical_latency", &typical), ("worst_case_latency", &worst)];
+        if !say(one.size, &figures, &mut table, outcome) {
+            none("latency", one.size, outcome);
+        }
+    }
+    outcome.tables.push(table);
+    Ok(())
+}
+
+/// Each stream at the throughput; in the second half, part of its frames are tagged.
+fn tagged_trial(settings: &Settings, rig: &Rig, found: &Found, label: String) -> Trial {
+    let half = settings.latency_s / 2.0;
+    let mut lanes = Vec::new();
+    for lane in rig.lanes(found.size, found.load) {
+        let rate_fps = (settings.tagged as f64 / half).min(lane.rate_fps / 2.0);
+        let others = Lane { rate_fps: lane.rate_fps - rate_fps, ..lane.clone() };
+        let name = |what: &str| format!("{what}{}", lane.name);
+        lanes.push(Lane { duration_s: Some(half), ..lane.clone() });
+        lanes.push(Lane { name: name("untagged, "), start_s: half, ..others });
+        lanes.push(Lane { name: name(TAGGED), rate_fps, start_s: half, ..lane.clone() });
+    }
+    Trial { label, lanes, duration_s: settings.latency_s, ..Trial::default() }
+}
+
+/// The delays of the tagged frames of all streams.
+fn tagged(measured: &Measured) -> Option<Delay> {
+    let lanes = measured.lanes.iter().filter(|lane| lane.name.starts_with(TAGGED));
+    Measured { lanes: lanes.cloned().collect(), ..Measured::default() }.delay()
+}
+
+pub(super) fn variation(
+    settings: &Settings,
+    rig: &Rig,
+    found: &[Found],
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    let columns = ["Frame size", "PDV", "1st", "99th"];
+    let mut pdv = Table::new("Packet delay variation (RFC 8219 §7.3.1)", &columns);
+    let columns =
+        ["Frame size", "Minimum", "1st", "99th", "Mean", "1st", "99th", "Maximum", "1st", "99th"];
+    let mut ipdv = Table::new("Inter-packet delay variation (RFC 8219 §7.3.2)", &columns);
+    let wants = |test| settings.tests.contains(&test);
+    for one in found.iter().filter(|one| one.load > 0.0) {
+        let mut pdvs = Sample::default();
+        let mut ipdvs = [Sample::default(), Sample::default(), Sample::default()];
+        for number in 1..=settings.repetitions {
+            let label = format!("delay variation, {} octets, {number}", one.size);
+            let trial = rig.trial(label, one.size, one.load, settings.trial_s);
+            let measured = bench.trial(trial)?;
+            if !measured.kept() {
+                continue;
+            }
+            pdvs.0.extend(worst_pdv(&measured));
+            if let Some(delay) = measured.ipdv() {
+                let values = [delay.min as f64, delay.mean, delay.max as f64];
+                ipdvs.iter_mut().zip(values).for_each(|(sample, value)| sample.0.push(value));
+            }
+        }
+        if wants(Test::Pdv) && !say(one.size, &[("pdv", &pdvs)], &mut pdv, outcome) {
+            none("PDV", one.size, outcome);
+        }
+        let [min, mean, max] = &ipdvs;
+        let figures = [("ipdv.min", min), ("ipdv.mean", mean), ("ipdv.max", max)];
+        if wants(Test::Ipdv) && !say(one.size, &figures, &mut ipdv, outcome) {
+            none("IPDV", one.size, outcome);
+        }
+    }
+    outcome.tables.extend(
+        [(Test::Pdv, pdv), (Test::Ipdv, ipdv)]
+            .into_iter()
+            .filter_map(|(test, table)| wants(test).then_some(table)),
+    );
+    Ok(())
+}
+
+/// D99.9 - Dmin (RFC 5481), of the stream that fares worst: streams have different paths.
+fn worst_pdv(measured: &Measured) -> Option<f64> {
+    let delays = measured.lanes.iter().filter_map(|lane| lane.delay);
+    delays.map(|delay| delay.p999.saturating_sub(delay.min) as f64).max_by(f64::total_cmp)
+}
+
+/// One value of each trial.
+#[derive(Default)]
+struct Sample(Vec<f64>);
+
+impl Sample {
+    /// The nearest rank.
+    fn quantile(&self, q: f64) -> Option<f64> {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let rank = (q * sorted.len() as f64).ceil().max(1.0) as usize;
+        sorted.get(rank - 1).copied()
+    }
+
+    /// Of two in the middle, their mean.
+    fn median(&self) -> Option<f64> {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len();
+        (n > 0).then(|| (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0)
+    }
+}
+
+/// A row, and a figure for each sample; `false`: there is nothing to say.
+fn say(size: u32, samples: &[(&str, &Sample)], table: &mut Table, outcome: &mut Outcome) -> bool {
+    let mut row = vec![size.to_string()];
+    for (name, sample) in samples {
+        let quantiles = (sample.median(), sample.quantile(0.01), sample.quantile(0.99));
+        let (Some(median), Some(low), Some(high)) = quantiles else { return false };
+        outcome.figures.push(Figure {
+            name: format!("{name}/{size}"),
+            value: median,
+            unit: "ns".into(),
+            better: Better::Lower,
+            uncertainty: (high - low) / 2.0,
+            limit: Limit::Device,
+        });
+        row.extend([median, low, high].map(ns));
+    }
+    table.rows.push(row);
+    true
+}
+
+fn none(what: &str, size: u32, outcome: &mut Outcome) {
+    outcome.notes.push(format!(
+        "{what} at {size} octets: not measured, as nothing came, or the generator did not keep to \
+         the rate"
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_percentiles_are_those_of_the_sorted_values() {
+        let sample = Sample((1..=20).rev().map(f64::from).collect());
+        let found = [sample.median(), sample.quantile(0.01), sample.quantile(0.99)];
+        assert_eq!(found, [Some(10.5), Some(1.0), Some(20.0)]);
+        assert_eq!(Sample::default().median(), None);
+    }
+}

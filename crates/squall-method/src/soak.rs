@@ -1,0 +1,386 @@
+//! A constant load for hours, in trials that follow each other: loss and latency over time, their
+//! drift, and availability.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use squall_report::render::human::{ns, ratio, seconds};
+
+use crate::{
+    bench::{Bench, Halt},
+    outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
+    rig::Rig,
+    trial::Measured,
+};
+
+/// Load, length and limits of a soak test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Soak test"))]
+pub struct Settings {
+    /// Length of the test, seconds
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().duration_s))]
+    pub duration_s: f64,
+    /// Length of a trial, seconds; --rest is the pause after each
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().trial_s))]
+    pub trial_s: f64,
+    /// Load, as a part of the highest rate
+    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
+        default_value_t = Settings::default().load))]
+    pub load: f64,
+    /// Frame size, octets with FCS
+    #[cfg_attr(feature = "clap", arg(long, value_name = "OCTETS",
+        value_parser = clap::value_parser!(u32).range(64..=65_535),
+        default_value_t = Settings::default().frame_size))]
+    pub frame_size: u32,
+    /// Fail if more than this ratio of all frames is lost
+    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO"))]
+    pub max_loss: Option<f64>,
+    /// Fail if the mean latency of a trial is above this, microseconds
+    #[cfg_attr(feature = "clap", arg(long, value_name = "US"))]
+    pub max_latency_us: Option<f64>,
+    /// Fail if the mean latency rises by more than this in an hour, microseconds, beyond chance
+    #[cfg_attr(feature = "clap", arg(long, value_name = "US"))]
+    pub max_drift_us: Option<f64>,
+    /// Fail if a lower ratio of trials is available
+    #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO"))]
+    pub min_availability: Option<f64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            duration_s: 3600.0,
+            trial_s: 60.0,
+            load: 0.5,
+            frame_size: 512,
+            max_loss: None,
+            max_latency_us: None,
+            max_drift_us: None,
+            min_availability: None,
+        }
+    }
+}
+
+/// A period with more loss counts as an outage (Y.1563's severely errored second has FLR > 0.5).
+const SEVERE_LOSS: f64 = 0.5;
+
+impl Settings {
+    /// Ten trials of a second.
+    pub fn quick(self) -> Self {
+        let duration_s = self.duration_s.min(10.0);
+        Self { duration_s, trial_s: self.trial_s.min(1.0), ..self }
+    }
+
+    /// # Errors
+    /// What no test can be run with.
+    pub fn check(&self) -> Result<(), Halt> {
+        let wrong = |text: String| Err(Halt::Usage(text));
+        if !(self.trial_s > 0.0 && self.trial_s <= self.duration_s) {
+            let (trial, all) = (self.trial_s, self.duration_s);
+            return wrong(format!("trial_s = {trial}, expected above 0, to duration_s = {all}"));
+        }
+        if self.duration_s > 86_400.0 * 366.0 || self.duration_s / self.trial_s > 1e6 {
+            let text = "expected at most a year and a million trials";
+            return wrong(format!("duration_s = {}: {text}", self.duration_s));
+        }
+        if !(self.load > 0.0 && self.load <= 1.0) {
+            return wrong(format!("load = {}, expected above 0, to 1", self.load));
+        }
+        Ok(())
+    }
+
+    fn trials(&self) -> usize {
+        (self.duration_s / self.trial_s - 1e-9).ceil() as usize
+    }
+}
+
+/// What came of one trial.
+struct Period {
+    /// Since the start of the test: the middle of the trial, with the pauses left out.
+    at_s: f64,
+    loss: f64,
+    mean_ns: Option<f64>,
+    p99_ns: Option<f64>,
+    max_ns: Option<f64>,
+    /// The longest time without a frame of a stream.
+    outage_s: f64,
+    sent: u64,
+    lost: u64,
+}
+
+/// Runs one trial after the other.
+///
+/// # Errors
+/// Why it stopped.
+pub fn run(
+    settings: &Settings,
+    rig: &Rig,
+    bench: &mut Bench<'_>,
+    outcome: &mut Outcome,
+) -> Result<(), Halt> {
+    settings.check()?;
+    let (mut periods, mut not_kept) = (Vec::new(), 0);
+    let mut done = Ok(());
+    for number in 0..settings.trials() {
+        let label = format!("soak, trial {} of {}", number + 1, settings.trials());
+        let trial = rig.trial(label, settings.frame_size, settings.load, settings.trial_s);
+        match bench.trial(trial) {
+            Ok(measured) if measured.kept() => periods.push(period(settings, number, &measured)),
+            Ok(_) => not_kept += 1,
+            // What was seen until then counts.
+            Err(Halt::Stopped) => {
+                done = Err(Halt::Stopped);
+                break;
+            }
+            Err(halt) => return Err(halt),
+        }
+    }
+    if not_kept > 0 {
+        let text = "the generator did not keep to the load";
+        outcome.notes.push(format!("{not_kept} trials are not counted: {text}"));
+    }
+    if !periods.is_empty() {
+        say(settings, &periods, not_kept > 0, outcome);
+    }
+    done
+}
+
+fn period(settings: &Settings, number: usize, measured: &Measured) -> Period {
+    let delay = measured.delay();
+    let outage = measured.lanes.iter().map(|lane| match lane.offered_fps {
+        fps if fps > 0.0 => lane.longest_loss as f64 / fps,
+        _ => 0.0,
+    });
+    Period {
+        at_s: (number as f64 + 0.5) * settings.trial_s,
+        loss: measured.loss_ratio(),
+        mean_ns: delay.map(|delay| delay.mean),
+        p99_ns: delay.map(|delay| delay.p99 as f64),
+        max_ns: delay.map(|delay| delay.max as f64),
+        outage_s: outage.fold(0.0, f64::max),
+        sent: measured.sent(),
+        lost: measured.lost(),
+    }
+}
+
+/// A straight line through points, by least squares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Fit {
+    /// Of y, in an hour of x.
+    per_hour: f64,
+    /// The true slope is within this of `per_hour`, at 95 %.
+    within: f64,
+}
+
+/// `points`: (seconds, value). `None` of fewer than three.
+fn fit(points: &[(f64, f64)]) -> Option<Fit> {
+    let n = points.len() as f64;
+    let mean = |value: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / n;
+    let (x, y) = (mean(&|p| p.0), mean(&|p| p.1));
+    let xx: f64 = points.iter().map(|p| (p.0 - x).powi(2)).sum();
+    if points.len() < 3 || xx == 0.0 {
+        return None;
+    }
+    let slope = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum::<f64>() / xx;
+    let rest: f64 = points.iter().map(|p| (p.1 - y - slope * (p.0 - x)).powi(2)).sum();
+    let error = (rest / (n - 2.0) / xx).sqrt();
+    let within = student(points.len() - 2) * error;
+    Some(Fit { per_hour: slope * 3600.0, within: within * 3600.0 })
+}
+
+/// The 97.5 % quantile of Student's t.
+fn student(freedom: usize) -> f64 {
+    const FEW: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+    let n = freedom as f64;
+    // Cornish-Fisher: within 0.1 % from 10 degrees of freedom on.
+    let z: f64 = 1.959_964;
+    let few = freedom.checked_sub(1).and_then(|i| FEW.get(i)).copied();
+    few.unwrap_or(
+        z + (z.powi(3) + z) / (4.0 * n)
+            + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n),
+    )
+}
+
+fn say(settings: &Settings, periods: &[Period], bound: bool, outcome: &mut Outcome) {
+    let n = periods.len() as f64;
+    let (sent, lost) = periods.iter().fold((0, 0), |(s, l), one| (s + one.sent, l + one.lost));
+    let loss = if sent == 0 { 0.0 } else { lost as f64 / sent as f64 };
+    let available = periods.iter().filter(|one| one.loss <= SEVERE_LOSS).count() as f64 / n;
+    let outage = periods.iter().map(|one| one.outage_s).fold(0.0, f64::max);
+    let points = |value: &dyn Fn(&Period) -> Option<f64>| -> Vec<(f64, f64)> {
+        periods.iter().filter_map(|one| Some((one.at_s, value(one)?))).collect()
+    };
+    let latency = points(&|one| one.mean_ns);
+    let mean = latency.iter().map(|p| p.1).sum::<f64>() / latency.len().max(1) as f64;
+    let worst_mean = latency.iter().map(|p| p.1).fold(0.0, f64::max);
+    let losses = points(&|one| Some(one.loss));
+    let drifts = [fit(&latency), fit(&losses)];
+    let limit = if bound { Limit::Generator } else { Limit::Device };
+    let mut push = |name: &str, value: f64, unit: &str, better, uncertainty: f64| {
+        let (name, unit) = (name.into(), unit.into());
+        outcome.figures.push(Figure { name, value, unit, better, uncertainty, limit });
+    };
+    let chance = 1.96 * (loss * (1.0 - loss) / sent.max(1) as f64).sqrt();
+    push("loss", loss, "ratio", Better::Lower, chance);
+    push("availability", available, "ratio", Better::Higher, 1.0 / n);
+    push("longest_outage", outage, "s", Better::Lower, 0.0);
+    if !latency.is_empty() {
+        let spread = latency.iter().map(|p| (p.1 - mean).abs()).fold(0.0, f64::max);
+        push("latency.mean", mean, "ns", Better::Lower, spread);
+    }
+    for (name, unit, drift) in
+        [("latency_drift", "ns/h", drifts[0]), ("loss_drift", "ratio/h", drifts[1])]
+    {
+        if let Some(fit) = drift {
+            push(name, fit.per_hour, unit, Better::Lower, fit.within);
+        }
+    }
+    outcome.tables.push(summary(periods, loss, available, outage, drifts));
+    outcome.tables.push(worst(periods));
+    outcome.plots.extend(plots(periods));
+    judge(settings, loss, worst_mean, available, drifts[0], outcome);
+}
+
+fn summary(
+    periods: &[Period],
+    loss: f64,
+    available: f64,
+    outage: f64,
+    [latency, losses]: [Option<Fit>; 2],
+) -> Table {
+    let mut table = Table::new("Soak test", &["", "Value", "95 % within"]);
+    let mut row = |name: &str, value: String, within: String| {
+        table.rows.push(vec![name.into(), value, within]);
+    };
+    row("Trials", periods.len().to_string(), String::new());
+    row("Frame loss rate", ratio(loss), String::new());
+    row("Availability (trials with at most 50 % loss)", ratio(available), String::new());
+    row("Longest outage", seconds(outage), String::new());
+    let signed = |value: f64| format!("{}{}", if value < 0.0 { "-" } else { "" }, ns(value.abs()));
+    if let Some(fit) = latency {
+        row("Drift of the mean latency in an hour", signed(fit.per_hour), ns(fit.within));
+    }
+    if let Some(fit) = losses {
+        let (value, within) = (format!("{:.6}", fit.per_hour), format!("{:.6}", fit.within));
+        row("Drift of the loss ratio in an hour", value, within);
+    }
+    table
+}
+
+/// The trials that fared worst: by loss, then by latency.
+fn worst(periods: &[Period]) -> Table {
+    const SHOWN: usize = 5;
+    let columns = ["At", "Sent", "Lost", "Frame loss rate", "Mean latency", "p99", "Maximum"];
+    let mut table = Table::new("Worst trials", &columns);
+    let mut sorted: Vec<&Period> = periods.iter().collect();
+    let order = |one: &Period| (one.loss, one.mean_ns.unwrap_or(0.0));
+    sorted.sort_by(|a, b| {
+        let (a, b) = (order(a), order(b));
+        b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1))
+    });
+    for one in sorted.into_iter().take(SHOWN) {
+        let time = |value: Option<f64>| value.map_or_else(|| "-".into(), ns);
+        table.rows.push(vec![
+            seconds(one.at_s),
+            one.sent.to_string(),
+            one.lost.to_string(),
+            ratio(one.loss),
+            time(one.mean_ns),
+            time(one.p99_ns),
+            time(one.max_ns),
+        ]);
+    }
+    table
+}
+
+fn plots(periods: &[Period]) -> [Plot; 2] {
+    let line = |label: &str, value: &dyn Fn(&Period) -> Option<f64>| Series {
+        label: label.into(),
+        points: periods.iter().filter_map(|one| Some((one.at_s, value(one)?))).collect(),
+    };
+    let plot = |title: &str, y: &str, series| Plot {
+        title: title.into(),
+        x: "Time, s".into(),
+        y: y.into(),
+        series,
+    };
+    [
+        plot(
+            "Frame loss rate",
+            "Frame loss rate, %",
+            vec![line("loss", &|one| Some(one.loss * 100.0))],
+        ),
+        plot(
+            "Latency",
+            "Latency, ns",
+            vec![line("mean", &|one| one.mean_ns), line("p99", &|one| one.p99_ns)],
+        ),
+    ]
+}
+
+fn judge(
+    settings: &Settings,
+    loss: f64,
+    worst_mean: f64,
+    available: f64,
+    drift: Option<Fit>,
+    outcome: &mut Outcome,
+) {
+    let text = &mut outcome.verdict.text;
+    text.push(format!("frame loss rate {}, availability {}", ratio(loss), ratio(available)));
+    let mut failed = Vec::new();
+    let us = |nanos: f64| nanos / 1e3;
+    if settings.max_loss.is_some_and(|most| loss > most) {
+        failed.push(format!("frame loss rate {} is above the limit", ratio(loss)));
+    }
+    if settings.max_latency_us.is_some_and(|most| us(worst_mean) > most) {
+        failed.push(format!("mean latency {} of a trial is above the limit", ns(worst_mean)));
+    }
+    // By chance alone it may be as low as the lower end.
+    let rises = |most: f64| drift.is_some_and(|fit| us(fit.per_hour - fit.within) > most);
+    if settings.max_drift_us.is_some_and(rises) {
+        failed.push("the mean latency rises by more than the limit".into());
+    }
+    if settings.min_availability.is_some_and(|least| available < least) {
+        failed.push(format!("availability {} is below the limit", ratio(available)));
+    }
+    let limits = [
+        settings.max_loss,
+        settings.max_latency_us,
+        settings.max_drift_us,
+        settings.min_availability,
+    ];
+    if limits.iter().any(Option::is_some) {
+        let passed = failed.is_empty();
+        outcome.verdict.status = if passed { Status::Passed } else { Status::Failed };
+    }
+    outcome.verdict.text.extend(failed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_found_exactly_and_noise_is_within_its_error() {
+        let line: Vec<_> = (0..20).map(|i| (f64::from(i) * 60.0, 5.0 + f64::from(i))).collect();
+        let found = fit(&line).unwrap();
+        assert!((found.per_hour - 60.0).abs() < 1e-9 && found.within < 1e-6, "{found:?}");
+        // ±1 in turn: no drift.
+        let noise: Vec<_> = (0..200).map(|i| (f64::from(i), f64::from(i % 2))).collect();
+        let found = fit(&noise).unwrap();
+        assert!(found.per_hour.abs() < found.within && found.within > 0.0, "{found:?}");
+        assert_eq!(fit(&line[..2]), None);
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_tables() {
+        for (freedom, expected) in
+            [(1, 12.706), (10, 2.228), (11, 2.201), (30, 2.042), (1000, 1.962)]
+        {
+            assert!((student(freedom) - expected).abs() < 0.003, "{freedom}: {}", student(freedom));
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The methods for switches and multicast on a simulated switch: they find what it was made to be.
+
+mod sim;
+
+use sim::{Make, Switch};
+use squall_method::{
+    Bench, Limit, Method, MostLoad, Outcome, Patience, Rig, Unwatched, rfc2889, rfc3918,
+};
+
+/// The most that a port sends, frames per second.
+const MOST: f64 = 10_000.0;
+
+/// Numbers by a fixed seed (SplitMix64).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, from: u64, to: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        from + (z ^ (z >> 31)) % (to - from + 1)
+    }
+}
+
+fn run(make: &Make, method: Method) -> Outcome {
+    let mut switch = Switch::new(make.clone());
+    let ports = switch.port_names();
+    let rig = Rig { ports, lanes: Vec::new(), most: MostLoad::Fps(MOST) };
+    let mut watch = Unwatched;
+    let patience = Patience { repeats: 0, rest_s: 5.0 };
+    let mut bench = Bench::new(&mut switch, &mut watch, patience);
+    method.run(&rig, &mut bench).unwrap()
+}
+
+fn value(outcome: &Outcome, name: &str) -> f64 {
+    let names: Vec<_> = outcome.figures.iter().map(|figure| &figure.name).collect();
+    outcome.figure(name).unwrap_or_else(|| panic!("{name}: {names:?}, {:?}", outcome.notes)).value
+}
+
+/// At most the truth, and at least 99.5 % of it.
+fn found(what: &str, value: f64, truth: f64) {
+    assert!(value <= truth * 1.000_001 && value >= truth * 0.995, "{what}: {value} of {truth}");
+}
+
+fn switch(tests: &[rfc2889::Test]) -> rfc2889::Settings {
+    rfc2889::Settings {
+        tests: tests.to_vec(),
+        frame_sizes: vec![64],
+        trial_s: 1.0,
+        resolution: 0.002,
+        ..Default::default()
+    }
+}
+
+#[test]
+fn the_throughput_of_each_mesh_is_what_the_output_ports_carry() {
+    use rfc2889::Test::{Backbone, FullMesh, ManyToOne, OneToMany, Unidirectional};
+    let mut dice = Dice(2889);
+    for _ in 0..4 {
+        let ports = dice.roll(2, 6) as usize;
+        let fps = dice.roll(1_250, 15_000) as f64;
+        // Each queue has to hold a frame from each port at once.
+        let make = Make { ports, fps, depth: dice.roll(8, 16) as u32, ..Make::default() };
+        let outcome = run(
+            &make,
+            Method::Rfc2889(switch(&[FullMesh, OneToMany, ManyToOne, Backbone, Unidirectional])),
+        );
+        let (n, half) = (ports as f64, (ports / 2) as f64);
+        let carried = MOST.min(fps);
+        found("full mesh", value(&outcome, "throughput.full-mesh/64"), n * carried);
+        // From one port, each output gets its share of that port's load.
+        let one = MOST.min((n - 1.0) * fps);
+        found("one to many", value(&outcome, "throughput.one-to-many/64"), one);
+        let many = ((n - 1.0) * MOST).min(fps);
+        found("many to one", value(&outcome, "throughput.many-to-one/64"), many);
+        // Of two halves, the smaller has more for each of its ports.
+        let (few, rest) = (half, n - half);
+        let load = (fps / MOST).min(1.0).min(fps * few / (rest * MOST));
+        found("backbone", value(&outcome, "throughput.backbone/64"), n * MOST * load);
+        let load = (fps * rest / (few * MOST)).min(1.0);
+        found("unidirectional", value(&outcome, "throughput.unidirectional/64"), few * MOST * load);
+        let forwarded = value(&outcome, "forwarding_rate.full-mesh/64");
+        let buffered = n * f64::from(make.depth);
+        assert!(
+            forwarded >= n * carried * 0.99 && forwarded <= n * carried + buffered,
+            "{forwarded}"
+        );
+    }
+}
+
+#[test]
+fn the_table_is_found_to_the_address() {
+    let mut dice = Dice(57);
+    for flush in [false, true] {
+        for _ in 0..6 {
+            let table = dice.roll(2, 3000) as usize;
+            let make = Make { ports: dice.roll(3, 5) as usize, table, ..Make::default() };
+            let settings = rfc2889::Settings {
+                initial_addresses: dice.roll(2, 2000) as u32,
+                max_addresses: 8192,
+                flush_command: flush.then(|| "flush".into()),
+                ..switch(&[rfc2889::Test::AddressCapacity])
+            };
+            let outcome = run(&make, Method::Rfc2889(settings));
+            assert_eq!(value(&outcome, "address_capacity"), table as f64);
+            assert_eq!(outcome.figure("address_capacity").unwrap().limit, Limit::Device);
+        }
+    }
+    let make = Make { ports: 3, table: 10_000, ..Make::default() };
+    let outcome = run(
+        &make,
+        Method::Rfc2889(rfc2889::Settings {
+            max_addresses: 3000,
+            ..switch(&[rfc2889::Test::AddressCapacity])
+        }),
+    );
+    let figure = outcome.figure("address_capacity").unwrap();
+    assert_eq!((figure.value, figure.limit), (3000.0, Limit::Offered), "it has room for more");
+}
+
+#[test]
+fn addresses_that_are_not_forgotten_between_trials_would_spoil_the_search() {
+    // A device that keeps addresses for longer than the settings say: the table is full of those of
+    // the trials before, but they are the same addresses, so it still is the size of the table.
+    let make = Make { ports: 3, table: 700, age_s: 1e6, ..Make::default() };
+    let settings = rfc2889::Settings { age_s: 1.0, ..switch(&[rfc2889::Test::AddressCapacity]) };
+    assert_eq!(value(&run(&make, Method::Rfc2889(settings)), "address_capacity"), 700.0);
+}
+
+#[test]
+fn the_learning_rate_is_that_of_the_device() {
+    let mut dice = Dice(58);
+    for _ in 0..4 {
+        let learns = dice.roll(1_000, 8_000) as f64;
+        let make = Make { ports: 3, table: 8192, learns: Some(learns), ..Make::default() };
+        let settings = rfc2889::Settings {
+            learn_addresses: Some(2000),
+            ..switch(&[rfc2889::Test::AddressLearning])
+        };
+        let outcome = run(&make, Method::Rfc2889(settings));
+        // Two addresses wait while one is learned: that many in 2000 come sooner.
+        let truth = learns * (1.0 + 2.0 / 2000.0);
+        found("learning rate", value(&outcome, "address_learning_rate"), truth);
+    }
+}
+
+#[test]
+fn head_of_line_blocking_is_told_from_congestion() {
+    let tests = &[rfc2889::Test::Congestion];
+    let separate = Make { fps: MOST, ..Make::default() };
+    let outcome = run(&separate, Method::Rfc2889(switch(tests)));
+    // 150 % are offered to the congested port.
+    let lost = value(&outcome, "congested_loss/64");
+    assert!((lost - 1.0 / 3.0).abs() < 0.005, "{lost}");
+    assert_eq!(value(&outcome, "uncongested_loss/64"), 0.0);
+    assert_eq!(outcome.tables[0].rows[0][3..], ["no".to_owned(), "no".to_owned()]);
+    let shared = Make { fps: MOST * 0.77, depth: 1000, shared: Some(100), ..Make::default() };
+    let outcome = run(&shared, Method::Rfc2889(switch(tests)));
+    assert!(value(&outcome, "uncongested_loss/64") > 0.01);
+    assert_eq!(outcome.tables[0].rows[0][3], "yes");
+    let backs = Make { fps: 1e6, ..Make::default() };
+    let outcome = run(&backs, Method::Rfc2889(switch(tests)));
+    assert_eq!(outcome.tables[0].rows[0][4], "yes", "no loss although congested");
+}
+
+#[test]
+fn a_device_that_forwards_less_under_overload_has_its_maximum_below_the_most_load() {
+    let make = Make { ports: 2, collapses: Some(5_250.0), ..Make::default() };
+    let settings =
+        rfc2889::Settings { load_step: 0.05, ..switch(&[rfc2889::Test::ForwardingRate]) };
+    let outcome = run(&make, Method::Rfc2889(settings));
+    found("maximum forwarding rate", value(&outcome, "max_forwarding_rate/64"), 5_250.0);
+    let last = outcome.plots[0].series[0].points.last().unwrap();
+    assert!(last.0 == 100.0 && (last.1 - MOST / 2.0).abs() < MOST * 0.01, "{last:?}");
+}
+
+#[test]
+fn broadcast_and_errored_frames_come_as_the_device_forwards_them() {
+    use rfc2889::Test::{Broadcast, ErroredFrames};
+    let mut dice = Dice(510);
+    for filters_errors in [true, false] {
+        let fps = dice.roll(1_000, 8_000) as f64;
+        let make = Make { fps, filters_errors, depth: 16, ..Make::default() };
+        let outcome = run(&make, Method::Rfc2889(switch(&[Broadcast, ErroredFrames])));
+        found("broadcast", value(&outcome, "broadcast/64"), fps);
+        // A frame takes its own time in the queue, and the device's delay.
+        let least = 1e9 / fps + 5_000.0;
+        let latency = value(&outcome, "broadcast_latency@50%/64");
+        assert!((latency - least).abs() < 10.0, "{latency}, {least}");
+        for kind in ["undersize", "oversize"] {
+            let part = value(&outcome, &format!("forwarded.{kind}"));
+            assert_eq!(part, f64::from(u8::from(!filters_errors)));
+        }
+    }
+}
+
+#[test]
+fn stations_that_share_a_port_are_learned_each() {
+    let make = Make { ports: 3, fps: 5_000.0, table: 48, ..Make::default() };
+    let settings = |addresses_per_port| rfc2889::Settings {
+        addresses_per_port,
+        ..switch(&[rfc2889::Test::FullMesh])
+    };
+    let fits = run(&make, Method::Rfc2889(settings(16)));
+    found("16 each", value(&fits, "throughput.full-mesh/64"), 3.0 * 5_000.0);
+    // Frames to those that do not fit are flooded, and take of the other ports' rate.
+    let floods = run(&make, Method::Rfc2889(settings(32)));
+    assert!(value(&floods, "throughput.full-mesh/64") < 0.8 * 15_000.0);
+}
+
+fn multicast(tests: &[rfc3918::Test], membership: rfc3918::Membership) -> rfc3918::Settings {
+    rfc3918::Settings {
+        tests: tests.to_vec(),
+        frame_sizes: vec![100],
+        trial_s: 1.0,
+        resolution: 0.002,
+        repetitions: 3,
+        membership,
+        ..Default::default()
+    }
+}
+
+const MEMBERSHIPS: [rfc3918::Membership; 3] =
+    [rfc3918::Membership::Igmpv2, rfc3918::Membership::Igmpv3, rfc3918::Membership::Mldv1];
+
+#[test]
+fn multicast_throughput_is_that_of_the_slowest_receiver() {
+    use rfc3918::Test::{Aggregated, GroupMatrix, Latency, MixedClass};
+    let mut dice = Dice(3918);
+    for membership in MEMBERSHIPS {
+        let fps = dice.roll(1_250, 8_750) as f64;
+        let ports = dice.roll(2, 5) as usize;
+        let make = Make { fps, ports, groups: 50, ..Make::default() };
+        let tests = [Aggregated, GroupMatrix, Latency, MixedClass];
+        let outcome = run(&make, Method::Rfc3918(multicast(&tests, membership)));
+        found("aggregated", value(&outcome, "aggregated/100"), fps);
+        // Each receiver gets all multicast, and its part of the unicast.
+        let each = 0.5 + 0.5 / (ports - 1) as f64;
+        found("mixed", value(&outcome, "mixed_class@50%/100"), (fps / each).min(MOST));
+        let matrix = value(&outcome, "group_matrix@10/100");
+        assert!(matrix >= fps * 0.99 && matrix <= fps + 64.0, "{matrix} of {fps}");
+        let least = 1e9 / fps + 5_000.0;
+        assert!(value(&outcome, "latency/100") >= least - 10.0);
+    }
+}
+
+#[test]
+fn joins_and_leaves_take_as_long_as_the_device_needs() {
+    use rfc3918::Test::{JoinDelay, LeaveDelay};
+    let mut dice = Dice(61);
+    for membership in MEMBERSHIPS {
+        let make = Make {
+            join_ns: dice.roll(0, 500_000_000),
+            leave_ns: dice.roll(1_000_000, 2_000_000_000),
+            ..Make::default()
+        };
+        let outcome = run(&make, Method::Rfc3918(multicast(&[JoinDelay, LeaveDelay], membership)));
+        // The probe's gap, and the frame's own latency.
+        for (name, truth) in [("join_delay", make.join_ns), ("leave_delay", make.leave_ns)] {
+            let (found, truth) = (value(&outcome, name), truth as f64 / 1e9);
+            assert!((found - truth).abs() <= 1.5e-4, "{name}: {found}, {truth}");
+        }
+    }
+}
+
+#[test]
+fn the_group_capacity_is_found_to_the_group() {
+    let mut dice = Dice(71);
+    for membership in MEMBERSHIPS {
+        for _ in 0..3 {
+            let groups = dice.roll(1, 1500) as usize;
+            let make = Make { groups, ..Make::default() };
+            let settings = rfc3918::Settings {
+                max_groups: 4096,
+                ..multicast(&[rfc3918::Test::GroupCapacity], membership)
+            };
+            let outcome = run(&make, Method::Rfc3918(settings));
+            assert_eq!(value(&outcome, "group_capacity"), groups as f64);
+        }
+    }
+}
