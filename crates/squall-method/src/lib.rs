@@ -50,6 +50,7 @@ pub use method::{Estimate, Method};
 pub use model::Device;
 pub use outcome::{
     Better, Comparison, Figure, Limit, Outcome, Plot, Series, Status, Table, Verdict, compare,
+    schema,
 };
 pub use rig::{MostLoad, Rig, RigLane};
 pub use trial::{

@@ -155,6 +155,12 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
+/// The JSON schema of [`Outcome`], as text.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(Outcome);
+    format!("{:#}\n", schema.as_value())
+}
+
 impl Outcome {
     pub fn new(method: &str, title: &str, settings: &impl Serialize) -> Self {
         Self {
