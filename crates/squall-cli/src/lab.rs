@@ -1,16 +1,22 @@
-//! `squall lab`: a network namespace with two interfaces that are each other's peer.
+//! `squall lab`: a network namespace with two interfaces that are each other's peer, or have a
+//! device between them.
 
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Subcommand;
 use squall::{
     Error,
-    lab::{INTERFACES, Lab, LabError, LabOptions},
+    forward::forward,
+    lab::{Device, DeviceKind, INTERFACES, Lab, LabError, LabOptions, SIDES, Side},
 };
 
 use crate::{
+    drive::Signals,
     output,
-    table::{Side, table},
+    table::{self, table},
 };
 
 /// Create a private network for experiments, without root: two interfaces, peers of each other
@@ -22,7 +28,15 @@ Examples:
   squall lab exec -- squall send --port veth-a --to veth-b --packet eth/ipv4/udp --rate 10kpps -d \
                         5s --latency
   squall lab exec -- sh          # a shell in the lab: tcpdump -i veth-b, ip link ...
-  squall lab down")]
+  squall lab down
+  squall lab up --device router --profile rig.toml    # a device under test between the interfaces
+  squall lab up --device reference,drain=100kpps,buffer=200,delay=50us
+  squall lab exec -- squall run rig.toml
+  squall lab exec --device -- ip neigh                # inside the device
+
+Devices: router, nat, firewall (stateful, opens from veth-a to veth-b) and haproxy have addresses; \
+                        bridge and reference do not. reference forwards frames with the faults of \
+                        a port (docs/guide/ports.md).")]
 pub struct Args {
     #[command(subcommand)]
     action: Action,
@@ -41,12 +55,22 @@ enum Action {
         /// Number of queues of each interface, in each direction
         #[arg(long, default_value_t = LabOptions::default().queues, value_parser = clap::value_parser!(u32).range(1..=64))]
         queues: u32,
+        /// Put a device between the interfaces: router, bridge, nat, firewall, haproxy, or
+        /// reference with faults
+        #[arg(long, value_name = "KIND[,KEY=VALUE...]")]
+        device: Option<Device>,
+        /// Write a profile with streams through the device, both ways
+        #[arg(long, value_name = "FILE.toml", requires = "device")]
+        profile: Option<PathBuf>,
     },
     /// Run a command in a lab and pass on its exit status
     Exec {
         /// Name of the lab
         #[arg(default_value = "lab")]
         name: String,
+        /// Run it inside the lab's device
+        #[arg(long)]
+        device: bool,
         /// Command to run, with its arguments
         #[arg(last = true, required = true, value_name = "COMMAND")]
         command: Vec<std::ffi::OsString>,
@@ -59,33 +83,226 @@ enum Action {
     },
     /// List the labs that are up
     List,
+    /// Forward frames between two ports, both ways, with the faults of the ports
+    #[command(after_help = "\
+Example:
+  squall lab forward eth1,delay=5ms eth2,lose=gilbert:1/1000:1/4
+
+A frame leaves when the faults of the port where it arrived say so. Ends with Ctrl-C.")]
+    Forward {
+        /// First port
+        #[arg(value_name = "ADDR")]
+        a: String,
+        /// Second port
+        #[arg(value_name = "ADDR")]
+        b: String,
+    },
 }
 
 pub fn lab(args: &Args) -> Result<ExitCode, Error> {
     match &args.action {
-        Action::Up { name, mtu, queues } => {
-            let lab = Lab::up(name, &LabOptions { mtu: *mtu, queues: *queues }).map_err(error)?;
-            let [a, b] = INTERFACES;
-            // That of the default name is the lab, without a name to remember.
-            let (lab, named) = match lab.name.as_str() {
-                "lab" => ("the lab".to_owned(), String::new()),
-                name => (format!("lab {name:?}"), format!(" {name}")),
-            };
-            output::print(&format!(
-                "{lab} is up: {a} and {b} are each other's peer\n  use it:     squall lab \
-                 exec{named} -- squall ports\n  remove it:  squall lab down{named}\n"
-            ));
+        Action::Up { name, mtu, queues, device, profile } => {
+            let options = LabOptions { mtu: *mtu, queues: *queues };
+            up(name, &options, device.as_ref(), profile.as_deref())?;
         }
-        Action::Exec { name, command } => return Err(error(Lab::exec(name, command))),
+        Action::Exec { name, device, command } => {
+            return Err(error(Lab::exec(name, *device, command)));
+        }
+        Action::Forward { a, b } => {
+            let signals = Signals::catch()?;
+            let (counts, notes) = forward([a, b], &|| signals.came())?;
+            for (from, to, count) in [(a, b, counts[0]), (b, a, counts[1])] {
+                let (frames, refused) = (count.frames, count.refused);
+                output::print(&format!("{from} to {to}: {frames} frames, {refused} refused\n"));
+            }
+            output::print(&notes.iter().map(|note| format!("note: {note}\n")).collect::<String>());
+        }
         Action::Down { name } => Lab::down(name).map_err(error)?,
         Action::List => {
             let labs = Lab::list().map_err(error)?;
             let rows: Vec<_> =
                 labs.iter().map(|lab| vec![lab.name.clone(), lab.pid.to_string()]).collect();
-            output::print(&table(&[("LAB", Side::Left), ("PROCESS", Side::Left)], &rows));
+            output::print(&table(
+                &[("LAB", table::Side::Left), ("PROCESS", table::Side::Left)],
+                &rows,
+            ));
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn up(
+    name: &str,
+    options: &LabOptions,
+    device: Option<&Device>,
+    profile: Option<&Path>,
+) -> Result<(), Error> {
+    let streams = device.map(|device| Streams::through(device.kind));
+    let file = match (profile, &streams) {
+        (Some(path), Some(streams)) => {
+            if streams.0.is_empty() {
+                return Err(Error::Usage(
+                    "haproxy carries connections, and no streams that a profile could have\n  try \
+                     it without --profile: the commands to use are printed"
+                        .into(),
+                ));
+            }
+            Some(output::create(&path.to_string_lossy())?)
+        }
+        _ => None,
+    };
+    let lab = Lab::up(name, options, device).map_err(error)?;
+    // That of the default name is the lab, without a name to remember.
+    let (lab, named) = match lab.name.as_str() {
+        "lab" => ("the lab".to_owned(), String::new()),
+        name => (format!("lab {name:?}"), format!(" {name}")),
+    };
+    let exec = format!("squall lab exec{named} --");
+    let [a, b] = INTERFACES;
+    let mut text = match device {
+        None => format!("{lab} is up: {a} and {b} are each other's peer\n"),
+        Some(device) => format!("{lab} is up: {a} - {device} - {b}\n{}", addresses(device.kind)),
+    };
+    let mut uses = Vec::new();
+    if let (Some((name, file)), Some(streams), Some(device)) = (file, &streams, device) {
+        output::write(&name, file, &streams.profile(device, &exec, &name))?;
+        uses.push(format!("{exec} squall run {name}"));
+        uses.push(format!("{exec} squall test rfc2544 {name} --quick"));
+    }
+    match device {
+        Some(device) => uses.extend(commands(device.kind, &exec)),
+        None => uses.push(format!("{exec} squall ports")),
+    }
+    if let Some(streams) = &streams {
+        uses.extend(streams.0.iter().take(2).map(|stream| stream.command(&exec)));
+        uses.push(format!("squall lab exec{named} --device -- ip addr"));
+    }
+    for (i, command) in uses.iter().enumerate() {
+        let head = if i == 0 { "use it:   " } else { "" };
+        text += &format!("  {head:10}  {command}\n");
+    }
+    output::print(&format!("{text}  remove it:  squall lab down{named}\n"));
+    Ok(())
+}
+
+/// A line for each side: interfaces, MACs, addresses.
+fn addresses(kind: DeviceKind) -> String {
+    let rows: Vec<Vec<String>> = SIDES.iter().map(|side| address_row(kind, side)).collect();
+    let columns = ["INTERFACE", "MAC", "NETWORKS", "GATEWAYS", "GATEWAY MAC"]
+        .map(|name| (name, table::Side::Left));
+    let used = if kind.has_addresses() { columns.len() } else { 3 };
+    table(&columns[..used], &rows)
+}
+
+fn address_row(kind: DeviceKind, side: &Side) -> Vec<String> {
+    let both = |i: usize| format!("{} {}", side.ipv4[i], side.ipv6[i]);
+    let mut row = vec![side.tester.to_owned(), side.tester_mac.to_owned(), both(0)];
+    if kind.has_addresses() {
+        row.extend([both(1), side.device_mac.to_owned()]);
+    }
+    row
+}
+
+/// Commands for connections through the device.
+fn commands(kind: DeviceKind, exec: &str) -> Vec<String> {
+    let [a, b] = SIDES;
+    let gateways = format!(" --gateway {} --gateway2 {}", a.ipv4[1], b.ipv4[1]);
+    let gateways = if kind.has_addresses() { gateways } else { String::new() };
+    match kind {
+        DeviceKind::Haproxy => vec![
+            format!("{exec} squall flows serve --port {} --servers {}", b.tester, b.ipv4[2]),
+            format!(
+                "{exec} squall flows http --url http://{}/ --port {} --clients \
+                 198.18.1.10-198.18.1.99 --cps 100 --duration 5s",
+                a.ipv4[1], a.tester
+            ),
+        ],
+        _ => vec![format!(
+            "{exec} squall flows app http --port {} --port2 {}{gateways} --clients \
+             198.18.1.10-198.18.1.99 --servers 198.18.2.10 --cps 100 --duration 5s",
+            a.tester, b.tester
+        )],
+    }
+}
+
+/// Streams through a device, both ways.
+struct Streams(Vec<Stream>);
+
+struct Stream {
+    name: String,
+    /// The port's name in the profile, the interface, and that of the other side.
+    from: (&'static str, &'static str, &'static str),
+    packet: String,
+    /// After the other direction, as only that opens the way.
+    later: bool,
+}
+
+/// UDP ports, as those of a client and of a server.
+const PORTS: [u16; 2] = [1024, 9];
+
+impl Streams {
+    fn through(kind: DeviceKind) -> Self {
+        let versions: &[&str] = match kind {
+            DeviceKind::Haproxy => &[],
+            _ => &["ipv4", "ipv6"],
+        };
+        let streams = versions.iter().flat_map(|ip| {
+            [0, 1].map(|from| Stream {
+                name: format!("{} {ip}", if from == 0 { "A to B" } else { "B to A" }),
+                from: (["A", "B"][from], SIDES[from].tester, SIDES[1 - from].tester),
+                packet: packet(kind, ip, from),
+                later: from == 1 && matches!(kind, DeviceKind::Nat | DeviceKind::Firewall),
+            })
+        });
+        Self(streams.collect())
+    }
+
+    fn profile(&self, device: &Device, exec: &str, file: &str) -> String {
+        let [a, b] = INTERFACES;
+        let mut text = format!(
+            "# Streams through the lab's device {device}, both ways.\n#   {exec} squall run \
+             {file}\nduration = \"5 s\"\n\n[ports]\nA = \"{a}\"\nB = \"{b}\"\n"
+        );
+        for stream in &self.0 {
+            let Stream { name, packet, .. } = stream;
+            text += &format!(
+                "\n[[stream]]\nname = \"{name}\"\nport = \"{}\"\npacket = \"{packet}\"\nsize \
+                 = 128\nrate = \"1 kpps\"\nlatency = true\n",
+                stream.from.0
+            );
+            if stream.later {
+                // The device passes it once it has seen the other direction.
+                text += "start_delay = \"200 ms\"\n";
+            }
+        }
+        text
+    }
+}
+
+impl Stream {
+    fn command(&self, exec: &str) -> String {
+        let (_, from, to) = self.from;
+        format!(
+            "{exec} squall send --port {from} --to {to} --packet '{}' --size 128 --rate 10kpps -d \
+             5s --latency",
+            self.packet
+        )
+    }
+}
+
+/// A packet that enters the device at side `from`.
+fn packet(kind: DeviceKind, ip: &str, from: usize) -> String {
+    let (near, far) = (SIDES[from], SIDES[1 - from]);
+    let next_hop = if kind.has_addresses() { near.device_mac } else { far.tester_mac };
+    let of = |side: Side| if ip == "ipv4" { side.ipv4 } else { side.ipv6 };
+    // Behind a NAT, side A has the device's address on side B.
+    let hidden = kind == DeviceKind::Nat && from == 1;
+    let (src, dst) = (of(near)[2], if hidden { of(near)[1] } else { of(far)[2] });
+    let (sport, dport) = (PORTS[from], PORTS[1 - from]);
+    format!(
+        "eth(src={},dst={next_hop})/{ip}(src={src},dst={dst})/udp(sport={sport},dport={dport})",
+        near.tester_mac
+    )
 }
 
 fn error(error: LabError) -> Error {

@@ -8,11 +8,15 @@
 //! The interfaces are quiet: no addresses, no ARP, no IPv6, so that every counter counts what was
 //! sent on purpose. Those of a [`Lab`] poll (GRO is on), so that each takes frames from an XDP
 //! program on the other.
+//!
+//! A lab may have a [`Device`] between the two interfaces, in a network namespace of its own.
+
+mod device;
 
 use std::{
     ffi::OsStr,
     fs,
-    io::{self, Read, Write},
+    io::{self, BufRead, BufReader, Write},
     os::unix::{
         fs::{DirBuilderExt, MetadataExt},
         process::CommandExt,
@@ -21,6 +25,8 @@ use std::{
     process::Command,
     time::{Duration, Instant},
 };
+
+pub use device::{Device, DeviceKind, SIDES, Side};
 
 use crate::{
     interface::set_gro,
@@ -65,6 +71,11 @@ pub enum LabError {
     Threads(usize),
     #[error("lab {name:?}: {problem}")]
     Name { name: String, problem: String },
+    #[error("cannot set up the device {device}: {problem}")]
+    Device { device: String, problem: String },
+    /// An error of the process that holds the lab or the device, as text.
+    #[error("{0}")]
+    Holder(String),
     #[error("lab: {what}: {source}")]
     Io { what: String, source: io::Error },
 }
@@ -83,13 +94,19 @@ pub fn enter_private(options: &LabOptions) -> Result<[String; 2], LabError> {
     if threads > 1 {
         return Err(LabError::Threads(threads));
     }
+    enter_namespaces()?;
+    let netlink = make_links(options, &[INTERFACES])?;
+    bring_up(&netlink)?;
+    Ok(INTERFACES.map(str::to_owned))
+}
+
+fn enter_namespaces() -> Result<(), LabError> {
     // Root keeps its user namespace, and with it what belongs to its user id outside; a root
     // without CAP_SYS_ADMIN, as in containers, is an ordinary user here.
-    if sys::unshare(libc::CLONE_NEWNET).is_err() {
-        enter_user_namespace()?;
+    match sys::unshare(libc::CLONE_NEWNET) {
+        Ok(()) => Ok(()),
+        Err(_) => enter_user_namespace(),
     }
-    make_links(options)?;
-    Ok(INTERFACES.map(str::to_owned))
 }
 
 fn enter_user_namespace() -> Result<(), LabError> {
@@ -113,16 +130,23 @@ fn enter_user_namespace() -> Result<(), LabError> {
     Ok(())
 }
 
-fn make_links(options: &LabOptions) -> Result<(), LabError> {
+/// The pairs of interfaces, all down.
+fn make_links(options: &LabOptions, pairs: &[[&str; 2]]) -> Result<Netlink, LabError> {
     // Two ways, because /proc/sys is read-only in some containers, and an old kernel may refuse the
     // other.
     for which in ["all", "default"] {
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
     }
     let netlink = Netlink::open().map_err(io_error("netlink"))?;
-    netlink
-        .add_veth(INTERFACES, options.mtu, options.queues)
-        .map_err(io_error("cannot make a veth pair (is the kernel module veth available?)"))?;
+    for pair in pairs {
+        netlink
+            .add_veth(*pair, options.mtu, options.queues)
+            .map_err(io_error("cannot make a veth pair (is the kernel module veth available?)"))?;
+    }
+    Ok(netlink)
+}
+
+fn bring_up(netlink: &Netlink) -> Result<(), LabError> {
     for link in netlink.links().map_err(io_error("cannot list the links"))? {
         if INTERFACES.contains(&link.name.as_str()) {
             let _ = netlink.set_no_ipv6_address(link.index);
@@ -132,7 +156,7 @@ fn make_links(options: &LabOptions) -> Result<(), LabError> {
         }
         netlink.set_up(link.index).map_err(io_error(format!("cannot bring {} up", link.name)))?;
     }
-    wait_for_carrier(&netlink)
+    wait_for_carrier(netlink)
 }
 
 /// The kernel tells of a carrier a little after the interface is up; who looks before that sees a
@@ -157,12 +181,16 @@ pub struct Lab {
     /// Of that process, in clock ticks since boot: another process with the same id is told from
     /// it.
     start_time: u64,
+    /// Of the process that holds the device's namespace, if there is a device.
+    device: Option<u32>,
 }
 
 impl Lab {
-    /// Makes the lab. The calling process must have one thread: it forks.
-    pub fn up(name: &str, options: &LabOptions) -> Result<Self, LabError> {
+    /// Makes the lab, with `device` between its interfaces; else they are each other's peer. The
+    /// calling process must have one thread: it forks.
+    pub fn up(name: &str, options: &LabOptions, device: Option<&Device>) -> Result<Self, LabError> {
         check_name(name)?;
+        device.map_or(Ok(()), Device::check_tools)?;
         let threads = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count());
         if threads > 1 {
             return Err(LabError::Threads(threads));
@@ -174,12 +202,8 @@ impl Lab {
             );
             return Err(LabError::Name { name: name.into(), problem });
         }
-        let pid = start_holder(options, &state_directory()?.join(file_name(name)))?;
-        let start_time = start_time(pid).ok_or_else(|| LabError::Io {
-            what: "the process that holds the lab".into(),
-            source: io::ErrorKind::NotFound.into(),
-        })?;
-        Ok(Self { name: name.into(), pid, start_time })
+        start_holder(options, device, &state_directory()?.join(file_name(name)))?;
+        Self::find(name)
     }
 
     /// The lab of that name, if it is up.
@@ -187,11 +211,12 @@ impl Lab {
         check_name(name)?;
         let file = state_directory()?.join(file_name(name));
         let lab = fs::read_to_string(&file).ok().and_then(|text| {
-            let (pid, start_time) = text.trim().split_once(' ')?;
+            let mut numbers = text.split_ascii_whitespace();
             Some(Self {
                 name: name.into(),
-                pid: pid.parse().ok()?,
-                start_time: start_time.parse().ok()?,
+                pid: numbers.next()?.parse().ok()?,
+                start_time: numbers.next()?.parse().ok()?,
+                device: numbers.next().and_then(|pid| pid.parse().ok()),
             })
         });
         match lab {
@@ -230,13 +255,21 @@ impl Lab {
         fs::remove_file(&file).map_err(io_error(file.display().to_string()))
     }
 
-    /// Becomes `argv`, inside of the lab; returns only if that fails. The calling process must have
-    /// one thread.
-    pub fn exec<S: AsRef<OsStr>>(name: &str, argv: &[S]) -> LabError {
+    /// Becomes `argv`, inside of the lab, or of its device; returns only if that fails. The calling
+    /// process must have one thread.
+    pub fn exec<S: AsRef<OsStr>>(name: &str, in_device: bool, argv: &[S]) -> LabError {
         let Some((program, arguments)) = argv.split_first() else {
             return LabError::Name { name: name.into(), problem: "no command given".into() };
         };
-        match Self::find(name).and_then(|lab| lab.enter()) {
+        let enter = |lab: Self| match (in_device, lab.device) {
+            (false, _) => lab.enter(),
+            (true, Some(pid)) => enter_namespaces_of(pid),
+            (true, None) => {
+                let problem = "has no device\n  try squall lab up --device router".into();
+                Err(LabError::Name { name: name.into(), problem })
+            }
+        };
+        match Self::find(name).and_then(enter) {
             Err(error) => error,
             Ok(()) => {
                 let what = program.as_ref().to_string_lossy().into_owned();
@@ -247,21 +280,7 @@ impl Lab {
 
     /// Moves this process, which must have one thread, into the lab.
     pub fn enter(&self) -> Result<(), LabError> {
-        let open = |kind: &str| {
-            let path = format!("/proc/{}/ns/{kind}", self.pid);
-            fs::File::open(&path).map_err(io_error(path))
-        };
-        let (user, net) = (open("user")?, open("net")?);
-        // To enter the user namespace one is in is an error.
-        let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-        let ours = fs::metadata("/proc/self/ns/user").map_err(io_error("/proc/self/ns/user"))?;
-        let theirs = user.metadata().map_err(io_error("user namespace"))?;
-        if id(ours) != id(theirs) {
-            sys::setns(&user, libc::CLONE_NEWUSER).map_err(io_error("user namespace"))?;
-        }
-        sys::setns(&net, libc::CLONE_NEWNET).map_err(io_error("network namespace"))?;
-        show_own_sysfs();
-        Ok(())
+        enter_namespaces_of(self.pid)
     }
 
     fn is_up(&self) -> bool {
@@ -280,6 +299,24 @@ impl Lab {
     }
 }
 
+fn enter_namespaces_of(pid: u32) -> Result<(), LabError> {
+    let open = |kind: &str| {
+        let path = format!("/proc/{}/ns/{kind}", pid);
+        fs::File::open(&path).map_err(io_error(path))
+    };
+    let (user, net) = (open("user")?, open("net")?);
+    // To enter the user namespace one is in is an error.
+    let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let ours = fs::metadata("/proc/self/ns/user").map_err(io_error("/proc/self/ns/user"))?;
+    let theirs = user.metadata().map_err(io_error("user namespace"))?;
+    if id(ours) != id(theirs) {
+        sys::setns(&user, libc::CLONE_NEWUSER).map_err(io_error("user namespace"))?;
+    }
+    sys::setns(&net, libc::CLONE_NEWNET).map_err(io_error("network namespace"))?;
+    show_own_sysfs();
+    Ok(())
+}
+
 /// sysfs shows the interfaces of the namespace in which it was mounted: programs that read
 /// /sys/class/net need another. A kernel or container that forbids it leaves things as they were.
 fn show_own_sysfs() {
@@ -291,22 +328,28 @@ fn show_own_sysfs() {
 /// Forks the process that holds the namespaces, and waits until the links are there. It notes
 /// itself in `state`: who started it may be killed at any moment, and a lab without a name would
 /// stay for ever.
-fn start_holder(options: &LabOptions, state: &Path) -> Result<u32, LabError> {
-    let (mut reader, mut writer) = io::pipe().map_err(io_error("pipe"))?;
+fn start_holder(
+    options: &LabOptions,
+    device: Option<&Device>,
+    state: &Path,
+) -> Result<(), LabError> {
+    let (reader, mut writer) = io::pipe().map_err(io_error("pipe"))?;
     match sys::fork().map_err(io_error("fork"))? {
         0 => {
             drop(reader);
             sys::become_daemon("squall-lab");
-            let outcome = enter_private(options).and_then(|interfaces| {
+            let outcome = make(options, device).and_then(|device| {
                 // A veth takes frames from XDP (xdp_live) while its peer polls. Where the driver
                 // has no such setting, all else works.
-                interfaces.iter().for_each(|interface| _ = set_gro(interface, true));
+                INTERFACES.iter().for_each(|interface| _ = set_gro(interface, true));
                 let pid = std::process::id();
-                let text = format!("{pid} {}\n", start_time(pid).unwrap_or(0));
+                let device = device.map_or(String::new(), |pid| format!(" {pid}"));
+                let text = format!("{pid} {}{device}\n", start_time(pid).unwrap_or(0));
                 fs::write(state, text).map_err(io_error(format!("state in {}", state.display())))
             });
             let text = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
-            let told = writer.write_all(text.as_bytes());
+            // To its end: the process of a device has the pipe as well, and does not close it.
+            let told = writer.write_all(&[text.as_bytes(), &[0]].concat());
             drop(writer);
             if outcome.is_ok() && told.is_ok() {
                 sys::wait_forever();
@@ -315,15 +358,28 @@ fn start_holder(options: &LabOptions, state: &Path) -> Result<u32, LabError> {
         }
         pid => {
             drop(writer);
-            let mut text = String::new();
-            reader.read_to_string(&mut text).map_err(io_error("the process that holds the lab"))?;
-            if text.is_empty() {
-                return Ok(pid);
+            let mut text = Vec::new();
+            let read = BufReader::new(reader).read_until(0, &mut text);
+            read.map_err(io_error("the process that holds the lab"))?;
+            if text == [0] {
+                return Ok(());
             }
+            let text = String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned();
             sys::reap(pid);
-            Err(LabError::Io { what: "no lab".into(), source: io::Error::other(text) })
+            Err(LabError::Holder(text))
         }
     }
+}
+
+/// What the process that holds a lab does at first; the process that holds the device, if there is
+/// one.
+fn make(options: &LabOptions, device: Option<&Device>) -> Result<Option<u32>, LabError> {
+    let Some(device) = device else { return enter_private(options).map(|_| None) };
+    enter_namespaces()?;
+    let netlink = make_links(options, &SIDES.each_ref().map(|side| [side.tester, side.device]))?;
+    let pid = device.start()?;
+    bring_up(&netlink)?;
+    Ok(Some(pid))
 }
 
 /// Takes an interface of the calling thread's network namespace down, as a cable would be pulled.

@@ -395,13 +395,24 @@ pub fn fork() -> io::Result<u32> {
     check(unsafe { libc::fork() }).map(|pid| pid as u32)
 }
 
+/// Whatever ends the parent ends this process.
+pub fn die_with_parent() -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }).map(drop)
+}
+
+/// As `ps` shows it.
+pub fn name_process(name: &str) {
+    let name = std::ffi::CString::new(name).unwrap_or_default();
+    // SAFETY: `name` ends with a zero and lives over the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
 /// A session, a name and signals of its own; no terminal, and no descriptor of the parent's output.
 pub fn become_daemon(name: &str) {
     // SAFETY: takes no pointers.
     unsafe { libc::setsid() };
-    let name = std::ffi::CString::new(name).unwrap_or_default();
-    // SAFETY: `name` ends with a zero and lives over the call.
-    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    name_process(name);
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         // SAFETY: the default action needs no handler.
         unsafe { libc::signal(signal, libc::SIG_DFL) };

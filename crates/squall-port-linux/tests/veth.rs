@@ -176,7 +176,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         ["--exec", name, ref argv @ ..] => {
-            eprintln!("{}", Lab::exec(name, argv));
+            eprintln!("{}", Lab::exec(name, false, argv));
             return ExitCode::FAILURE;
         }
         _ => {}
@@ -905,7 +905,7 @@ fn interfaces_are_listed_with_their_facts() -> Outcome {
 fn a_lab_stays_until_taken_down() -> Outcome {
     let name = format!("test-{}", std::process::id());
     // The kernel says no to the process that holds the lab: told as text.
-    if let Err(error) = Lab::up(&name, &LabOptions::default()) {
+    if let Err(error) = Lab::up(&name, &LabOptions::default(), None) {
         if error.to_string().contains("user namespace") {
             return Err(Skipped(error.to_string()).into());
         }
@@ -913,7 +913,7 @@ fn a_lab_stays_until_taken_down() -> Outcome {
     }
     let outcome = std::panic::catch_unwind(|| {
         assert!(
-            Lab::up(&name, &LabOptions::default())
+            Lab::up(&name, &LabOptions::default(), None)
                 .is_err_and(|e| e.to_string().contains("is up already"))
         );
         assert!(Lab::list().expect("a list").iter().any(|lab| lab.name == name));

@@ -33,6 +33,7 @@ pub mod doctor;
 pub mod driving;
 mod error;
 mod flows;
+pub mod forward;
 mod host;
 pub mod import;
 pub mod kinds;

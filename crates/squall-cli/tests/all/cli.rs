@@ -821,6 +821,188 @@ fn a_lab_is_made_used_and_taken_down() {
     assert!(!run(&["lab", "list"]).1.contains(&name));
 }
 
+/// Takes a lab down however a test ends.
+struct Taken<'a>(&'a str);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        run(&["lab", "down", self.0]);
+    }
+}
+
+/// The output of `lab up --device`; `None`, and why, where the machine lacks what it needs.
+fn lab_with(name: &str, device: &str, more: &[&str]) -> Option<String> {
+    let (status, out, err) = run(&[&["lab", "up", name, "--device", device], more].concat());
+    if status == 3 {
+        println!("SKIPPED: {device}: {err}");
+        return None;
+    }
+    assert_eq!(status, 0, "{device}: {err}");
+    Some(out)
+}
+
+/// Runs this program in the lab; its report.
+fn report_in(lab: &str, args: &[&str]) -> Value {
+    let squall = ["lab", "exec", lab, "--", env!("CARGO_BIN_EXE_squall")];
+    let (_, out, err) =
+        run(&[&squall[..], args, &["--json", "-", "--allow-invalid", "-q"]].concat());
+    serde_json::from_str(&out).unwrap_or_else(|_| panic!("{args:?}: {out}{err}"))
+}
+
+/// How many frames of each stream left and arrived; the machine may be too busy for all of them.
+fn carried(report: &Value) -> Vec<(u64, u64)> {
+    let streams = report["streams"].as_array().expect("streams");
+    let count = |value: &Value| value.as_u64().unwrap_or(0);
+    let of = |s: &Value| (count(&s["tx_packets"]), count(&s["rx"]["packets"]));
+    streams.iter().map(of).collect()
+}
+
+#[test]
+fn every_device_carries_the_frames_of_its_profile_both_ways() {
+    for device in ["router", "bridge", "nat", "firewall", "reference,delay=1ms"] {
+        let name = format!("dev-{}", std::process::id());
+        let profile = std::env::temp_dir().join(format!("{name}.toml"));
+        let profile = profile.to_str().unwrap();
+        let Some(out) = lab_with(&name, device, &["--profile", profile]) else { continue };
+        let taken = Taken(&name);
+        assert!(out.contains(&format!("veth-a - {device} - veth-b")), "{out}");
+        let report = report_in(&name, &["run", profile, "-d", "1s"]);
+        std::fs::remove_file(profile).unwrap();
+        let carried = carried(&report);
+        assert_eq!(carried.len(), 4, "two ways, two versions of IP");
+        for (sent, received) in carried {
+            assert!(sent > 0 && sent == received, "{device}: {sent} and {received}: {report}");
+        }
+        // The command that was printed, in shell's words.
+        let line = out.lines().find(|line| line.contains("squall send --port veth-a")).unwrap();
+        let packet = line.split('\'').nth(1).unwrap();
+        let send = ["send", "-p", "veth-a", "--to", "veth-b", "--packet", packet];
+        let report = report_in(&name, &[&send[..], &["-r", "1kpps", "-n", "100"]].concat());
+        assert_eq!(report["ports"][0]["tx"]["packets"], 100, "{device}");
+        drop(taken);
+    }
+}
+
+#[test]
+fn a_nat_and_a_firewall_pass_from_b_to_a_only_what_belongs_to_a_flow_from_a() {
+    for device in ["nat", "firewall"] {
+        let name = format!("shut-{device}-{}", std::process::id());
+        let Some(_) = lab_with(&name, device, &[]) else { continue };
+        let _taken = Taken(&name);
+        let lost = |from: &str, to: &str, packet: &str| {
+            let send = ["send", "-p", from, "--to", to, "-r", "1kpps", "-n", "100", "--latency"];
+            // Errors of ICMP quote the frames that were refused.
+            let more = ["--packet", packet, "--filter", "udp"];
+            carried(&report_in(&name, &[&send[..], &more].concat()))[0]
+        };
+        let to_a =
+            "eth(dst=02:00:00:00:0b:01)/ipv4(src=198.18.2.2,dst=198.18.2.1)/udp(sport=9,dport=7)";
+        let to_a =
+            if device == "nat" { to_a.into() } else { to_a.replace("198.18.2.1", "198.18.1.2") };
+        // Of other ports: the NAT would know this flow as one to itself.
+        let other = to_a.replace("dport=7", "dport=8");
+        assert_eq!(lost("veth-b", "veth-a", &other), (100, 0), "{device}");
+        let to_b =
+            "eth(dst=02:00:00:00:0a:01)/ipv4(src=198.18.1.2,dst=198.18.2.2)/udp(sport=7,dport=9)";
+        assert_eq!(lost("veth-a", "veth-b", to_b), (100, 100), "{device}");
+        assert_eq!(lost("veth-b", "veth-a", &to_a), (100, 100), "{device}: the flow is known now");
+    }
+}
+
+#[test]
+fn a_reference_device_loses_exactly_what_its_faults_say() {
+    let name = format!("ref-{}", std::process::id());
+    let Some(_) = lab_with(&name, "reference,lose=gilbert:1/100:1/10,table=1", &[]) else { return };
+    let _taken = Taken(&name);
+    let packet = "eth/ipv4/udp";
+    let send = ["send", "-p", "veth-a", "--to", "veth-b", "--packet", packet, "-r", "2kpps"];
+    let report = report_in(&name, &[&send[..], &["-n", "1100", "--latency"]].concat());
+    // 100 of 110 pass, and the last burst of losses is over.
+    assert_eq!(carried(&report), [(1100, 1000)]);
+    // The table holds the flow of before, and no other.
+    let other = "eth/ipv4/udp(sport=7)";
+    let send = ["send", "-p", "veth-a", "--to", "veth-b", "--packet", other, "-r", "2kpps"];
+    let report = report_in(&name, &[&send[..], &["-n", "50", "--latency"]].concat());
+    assert_eq!(carried(&report), [(50, 0)]);
+}
+
+#[test]
+fn haproxy_carries_connections_from_a_to_b() {
+    let name = format!("ha-{}", std::process::id());
+    let Some(out) = lab_with(&name, "haproxy", &[]) else { return };
+    let _taken = Taken(&name);
+    assert!(out.contains("squall flows serve"), "{out}");
+    let squall = ["lab", "exec", &name, "--", env!("CARGO_BIN_EXE_squall"), "flows"];
+    let serve = ["serve", "--port", "veth-b", "--servers", "198.18.2.2", "-d", "20s", "-q"];
+    let mut server = Command::new(env!("CARGO_BIN_EXE_squall"))
+        .args(squall)
+        .args(serve)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // The server may need a moment: clients try again.
+    let done = (0..20).map(|_| {
+        let clients = ["flows", "http", "--url", "http://198.18.1.1/", "--port", "veth-a"];
+        let load = ["--clients", "198.18.1.10-198.18.1.19", "--cps", "20", "-d", "500ms"];
+        let report = report_in(&name, &[&clients[..], &load].concat());
+        report["flows"]["templates"][0]["client"]["completed"].as_u64().unwrap_or(0)
+    });
+    let most = done.into_iter().find(|done| *done == 10);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(most, Some(10));
+}
+
+#[test]
+fn a_device_is_gone_with_its_lab_even_if_that_was_killed() {
+    let name = format!("gone-{}", std::process::id());
+    let Some(_) = lab_with(&name, "reference", &[]) else { return };
+    let list = run(&["lab", "list"]).1;
+    let line = list.lines().find(|line| line.starts_with(&name)).expect(&list);
+    let holder: u32 = line.split_whitespace().last().unwrap().parse().unwrap();
+    let descendants = || -> Vec<u32> {
+        let mut all = vec![holder];
+        let mut next = 0;
+        while let Some(pid) = all.get(next) {
+            let children = format!("/proc/{pid}/task/{pid}/children");
+            let children = std::fs::read_to_string(children).unwrap_or_default();
+            all.extend(children.split_whitespace().map(|pid| pid.parse::<u32>().unwrap()));
+            next += 1;
+        }
+        all
+    };
+    let all = descendants();
+    assert_eq!(all.len(), 3, "the lab's, the device's, the forwarder's");
+    assert!(Command::new("kill").args(["-9", &holder.to_string()]).status().unwrap().success());
+    let is_there = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
+    };
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while all.iter().any(is_there) && std::time::Instant::now() < patience {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(!all.iter().any(is_there));
+    assert!(!run(&["lab", "list"]).1.contains(&name));
+    assert_eq!(run(&["lab", "down", &name]).0, 2, "it is not up any more");
+}
+
+#[test]
+fn a_device_that_cannot_be_made_says_what_to_install() {
+    for (device, expected) in [
+        ("switch", "expected router, bridge, nat, firewall, haproxy, reference"),
+        ("router,drop=0.1", "takes no faults"),
+        ("reference,drain=1kpps", "drain also needs buffer"),
+    ] {
+        let (status, _, err) = run(&["lab", "up", "never-made", "--device", device]);
+        assert_eq!(status, 2, "{err}");
+        assert!(err.contains(expected), "{err}");
+    }
+    let (status, _, err) =
+        run(&["lab", "up", "never-made", "--device", "haproxy", "--profile", "/dev/null"]);
+    assert!(status == 2 && err.contains("carries connections"), "{err}");
+}
+
 #[test]
 fn interfaces_are_listed_with_what_works_on_them() {
     let (status, out, _) = run(&["ports", "--json", "-"]);

@@ -1,0 +1,452 @@
+//! A device under test for a lab: the kernel as a router, a bridge, a NAT or a firewall, HAProxy, or
+//! a forwarder of Squall's own whose faults are known.
+//!
+//! It stands in a network namespace of its own, which a child of the lab's process holds. Whatever
+//! runs there is a child of that one, and each dies with its parent, so that a lab that was killed
+//! leaves nothing.
+//!
+//! The kernel is set up by the programs that set it up elsewhere (`ip`, `nft`): this is what a user
+//! would type, and can look at.
+
+use std::{
+    env, fmt, fs,
+    io::{self, BufRead, BufReader, Read, Write},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use squall_port::{Address, fault::Faults};
+
+use super::LabError;
+use crate::{child, sys};
+
+/// One side of a device: the interface of the lab, and the device's own at the other end.
+#[derive(Clone, Copy, Debug)]
+pub struct Side {
+    pub tester: &'static str,
+    pub tester_mac: &'static str,
+    pub device: &'static str,
+    pub device_mac: &'static str,
+    /// Of RFC 2544 (appendix C.2.2) and RFC 5180 (section 8): the network, the device's address in
+    /// it and the tester's first one.
+    pub ipv4: [&'static str; 3],
+    pub ipv6: [&'static str; 3],
+}
+
+pub const SIDES: [Side; 2] = [
+    Side {
+        tester: super::INTERFACES[0],
+        tester_mac: "02:00:00:00:0a:02",
+        device: "dev-a",
+        device_mac: "02:00:00:00:0a:01",
+        ipv4: ["198.18.1.0/24", "198.18.1.1", "198.18.1.2"],
+        ipv6: ["2001:2:0:1::/64", "2001:2:0:1::1", "2001:2:0:1::2"],
+    },
+    Side {
+        tester: super::INTERFACES[1],
+        tester_mac: "02:00:00:00:0b:02",
+        device: "dev-b",
+        device_mac: "02:00:00:00:0b:01",
+        ipv4: ["198.18.2.0/24", "198.18.2.1", "198.18.2.2"],
+        ipv6: ["2001:2:0:2::/64", "2001:2:0:2::1", "2001:2:0:2::2"],
+    },
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    Router,
+    Bridge,
+    Nat,
+    Firewall,
+    Haproxy,
+    Reference,
+}
+
+impl DeviceKind {
+    pub const ALL: [Self; 6] =
+        [Self::Router, Self::Bridge, Self::Nat, Self::Firewall, Self::Haproxy, Self::Reference];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Router => "router",
+            Self::Bridge => "bridge",
+            Self::Nat => "nat",
+            Self::Firewall => "firewall",
+            Self::Haproxy => "haproxy",
+            Self::Reference => "reference",
+        }
+    }
+
+    /// Whether frames are addressed to it, and not to the other side.
+    pub fn has_addresses(self) -> bool {
+        !matches!(self, Self::Bridge | Self::Reference)
+    }
+
+    /// Programs that it needs, and the package of each.
+    fn tools(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Router | Self::Bridge | Self::Reference => &[("ip", "iproute2")],
+            Self::Nat | Self::Firewall => &[("ip", "iproute2"), ("nft", "nftables")],
+            Self::Haproxy => &[("ip", "iproute2"), ("haproxy", "haproxy")],
+        }
+    }
+
+    /// Modules without which the kernel refuses its setup.
+    fn modules(self) -> &'static str {
+        match self {
+            Self::Bridge => "bridge",
+            Self::Nat => "nf_tables nf_conntrack nft_masq nft_chain_nat",
+            Self::Firewall => "nf_tables nf_conntrack nft_ct",
+            Self::Router | Self::Haproxy | Self::Reference => "veth",
+        }
+    }
+
+    /// Rules of its packet filter, for `nft -f -`.
+    fn rules(self) -> Option<&'static str> {
+        match self {
+            Self::Nat => Some(
+                "table inet squall {\n  chain out {\n    type nat hook postrouting priority 100\n    \
+                 oifname \"dev-b\" masquerade\n  }\n}\n",
+            ),
+            Self::Firewall => Some(
+                "table inet squall {\n  chain through {\n    type filter hook forward priority 0; \
+                 policy drop\n    ct state established,related accept\n    iifname \"dev-a\" \
+                 accept\n  }\n}\n",
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// A device, with the faults of a reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    pub kind: DeviceKind,
+    /// `,key=value` of both its ports; empty, except for a reference.
+    faults: String,
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.kind.name(), self.faults)
+    }
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    /// `router`, `reference,drain=100kpps,buffer=200`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, faults) = text.split_at(text.find(',').unwrap_or(text.len()));
+        let kind = DeviceKind::ALL.into_iter().find(|kind| kind.name() == name);
+        let kind = kind.ok_or_else(|| {
+            let names = DeviceKind::ALL.map(DeviceKind::name).join(", ");
+            format!("expected {names}; reference takes faults, such as reference,drop=1/100")
+        })?;
+        if kind != DeviceKind::Reference && !faults.is_empty() {
+            return Err(format!("{name} takes no faults; try reference{faults}"));
+        }
+        let mut address: Address =
+            format!("af_packet:{}{faults}", SIDES[0].device).parse().map_err(text_of)?;
+        Faults::take(&mut address).map_err(text_of)?;
+        address.finish(Faults::KEYS).map_err(text_of)?;
+        Ok(Self { kind, faults: faults.to_owned() })
+    }
+}
+
+fn text_of(error: impl fmt::Display) -> String {
+    error.to_string()
+}
+
+impl Device {
+    /// Whether its programs are installed.
+    pub(super) fn check_tools(&self) -> Result<(), LabError> {
+        for (tool, package) in self.kind.tools() {
+            if find_program(tool).is_none() {
+                return Err(self.problem(format!(
+                    "{tool} is not installed\n  try apt-get install {package}, or your system's \
+                     own package of it"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn problem(&self, problem: impl Into<String>) -> LabError {
+        LabError::Device { device: self.kind.name().into(), problem: problem.into() }
+    }
+
+    /// Forks the process that holds the device, gives it its interfaces, and waits until it is
+    /// ready. The calling process is the one that holds the lab.
+    pub(super) fn start(&self) -> Result<u32, LabError> {
+        let failed = |what: &str| {
+            let what = what.to_owned();
+            move |error: io::Error| self.problem(format!("{what}: {error}"))
+        };
+        let (from_device, mut to_lab) = io::pipe().map_err(failed("pipe"))?;
+        let (mut from_lab, mut to_device) = io::pipe().map_err(failed("pipe"))?;
+        match sys::fork().map_err(failed("fork"))? {
+            0 => {
+                drop((from_device, to_device));
+                let holder = self.hold(&mut from_lab, &mut to_lab);
+                let text = holder.as_ref().err().map(ToString::to_string).unwrap_or_default();
+                let reported = to_lab.write_all(text.as_bytes());
+                drop(to_lab);
+                if holder.is_ok() && reported.is_ok() {
+                    // Its children end with it, hence they are kept.
+                    sys::wait_forever();
+                }
+                sys::exit_now();
+            }
+            pid => {
+                drop((from_lab, to_lab));
+                let mut from_device = BufReader::new(from_device);
+                let mut ready = String::new();
+                from_device.read_line(&mut ready).map_err(failed("its process"))?;
+                if ready == READY {
+                    self.run("ip", &["-batch", "-"], &give_away(pid))?;
+                    to_device.write_all(b"\n").map_err(failed("its process"))?;
+                    ready.clear();
+                }
+                from_device.read_to_string(&mut ready).map_err(failed("its process"))?;
+                match ready.as_str() {
+                    "" => Ok(pid),
+                    problem => Err(LabError::Holder(problem.to_owned())),
+                }
+            }
+        }
+    }
+
+    /// What the device's process does: the programs that go on running.
+    fn hold(
+        &self,
+        from_lab: &mut impl Read,
+        to_lab: &mut impl Write,
+    ) -> Result<Option<Child>, LabError> {
+        let failed = |error: io::Error| self.problem(error.to_string());
+        sys::die_with_parent().map_err(failed)?;
+        sys::name_process("squall-device");
+        sys::unshare(libc::CLONE_NEWNET).map_err(failed)?;
+        to_lab.write_all(READY.as_bytes()).map_err(failed)?;
+        from_lab.read_exact(&mut [0]).map_err(failed)?;
+        if self.kind.has_addresses() {
+            self.route()?;
+        } else {
+            self.be_silent();
+        }
+        match self.kind {
+            DeviceKind::Bridge => self.run("ip", &["-batch", "-"], BRIDGE)?,
+            DeviceKind::Reference => self.run("ip", &["-batch", "-"], UP)?,
+            _ => {}
+        }
+        if let Some(rules) = self.kind.rules() {
+            self.run("nft", &["-f", "-"], rules)?;
+        }
+        match self.kind {
+            DeviceKind::Haproxy => self.serve(haproxy()).map(Some),
+            DeviceKind::Reference => self.serve(self.forwarder().map_err(failed)?).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Addresses, and a route to each side by way of the tester's first address there: whatever is
+    /// sent to the side's network goes to the tester's interface, and nobody is asked by ARP.
+    fn route(&self) -> Result<(), LabError> {
+        for (file, value) in [
+            ("ipv4/ip_forward", "1"),
+            ("ipv4/conf/all/rp_filter", "0"),
+            ("ipv6/conf/all/disable_ipv6", "0"),
+            ("ipv6/conf/all/forwarding", "1"),
+        ] {
+            self.set(file, value)?;
+        }
+        let mut batch = "link set lo up\n".to_owned();
+        for side in SIDES {
+            let Side { device, tester_mac, ipv4, ipv6, .. } = side;
+            for (file, value) in [
+                ("ipv4/conf/IF/rp_filter", "0"),
+                ("ipv6/conf/IF/disable_ipv6", "0"),
+                ("ipv6/conf/IF/addr_gen_mode", "1"),
+                ("ipv6/conf/IF/accept_dad", "0"),
+            ] {
+                self.set(&file.replace("IF", device), value)?;
+            }
+            batch += &format!("link set {device} arp on up\n");
+            for ([network, own, peer], host, flag) in [(ipv4, 32, ""), (ipv6, 128, " nodad")] {
+                batch += &format!(
+                    "addr add {own}/{host} dev {device}{flag}\nneigh replace {peer} lladdr \
+                     {tester_mac} dev {device} nud permanent\nroute add {peer}/{host} dev \
+                     {device}\nroute add {network} via {peer} dev {device}\n"
+                );
+            }
+        }
+        self.run("ip", &["-batch", "-"], &batch)
+    }
+
+    /// No IPv6 of its own; where that cannot be switched off, it sends a little.
+    fn be_silent(&self) {
+        for which in ["all", "default", SIDES[0].device, SIDES[1].device] {
+            let _ = self.set(&format!("ipv6/conf/{which}/disable_ipv6"), "1");
+        }
+    }
+
+    fn set(&self, file: &str, value: &str) -> Result<(), LabError> {
+        let path = format!("/proc/sys/net/{file}");
+        fs::write(&path, value).map_err(|error| {
+            self.problem(format!(
+                "cannot write {value} to {path}: {error}\n  try outside of a container, or in one \
+                 where /proc/sys can be written"
+            ))
+        })
+    }
+
+    /// Runs a program to its end, with `input` on its standard input.
+    fn run(&self, program: &str, arguments: &[&str], input: &str) -> Result<(), LabError> {
+        let failed = |error: &dyn fmt::Display| {
+            self.problem(format!(
+                "{program} {}: {error}\n  if the kernel lacks a module, try modprobe -a {}",
+                arguments.join(" "),
+                self.kind.modules()
+            ))
+        };
+        let path = find_program(program).unwrap_or_else(|| program.into());
+        let mut command = Command::new(path);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| failed(&e))?;
+        // A program that ends early closes its input: its own words say more than that.
+        let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
+        let output = child.wait_with_output().map_err(|e| failed(&e))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let words = String::from_utf8_lossy(&output.stderr);
+        Err(failed(&words.lines().map(str::trim).collect::<Vec<_>>().join(", ")))
+    }
+
+    fn forwarder(&self) -> io::Result<Service> {
+        let ends = SIDES.map(|side| format!("af_packet:{}{}", side.device, self.faults));
+        let [a, b] = ends;
+        Ok(Service {
+            program: env::current_exe()?,
+            arguments: vec!["lab".into(), "forward".into(), a, b],
+            input: String::new(),
+            is_ready: || SIDES.iter().all(|side| child::is_listened_to(side.device)),
+        })
+    }
+
+    /// Starts a program that goes on running, and waits until it is ready.
+    fn serve(&self, service: Service) -> Result<Child, LabError> {
+        let name = service.program.display().to_string();
+        let failed = |error: io::Error| self.problem(format!("{name}: {error}"));
+        let mut command = Command::new(&service.program);
+        command.args(&service.arguments).stdout(Stdio::null());
+        command.stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = child::spawn(&mut command, None).map_err(failed)?;
+        let _ = child.stdin.take().expect("it is piped").write_all(service.input.as_bytes());
+        let patience = Instant::now() + PATIENCE;
+        while !(service.is_ready)() {
+            let ended = child.try_wait().map_err(failed)?.is_some();
+            if ended || Instant::now() > patience {
+                let _ = child.kill();
+                let output = child.wait_with_output().map_err(failed)?;
+                let words = String::from_utf8_lossy(&output.stderr);
+                return Err(self.problem(format!("{name} does not serve: {}", words.trim())));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(child)
+    }
+}
+
+/// A program that goes on running.
+struct Service {
+    program: PathBuf,
+    arguments: Vec<String>,
+    input: String,
+    is_ready: fn() -> bool,
+}
+
+/// As long as a busy machine may take to start a program.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the device's process says when it has a namespace.
+const READY: &str = "ready\n";
+
+const UP: &str = "link set dev-a up\nlink set dev-b up\n";
+
+/// Without spanning tree and multicast snooping, which would send frames of their own.
+const BRIDGE: &str = "link add br0 type bridge stp_state 0 mcast_snooping 0\nlink set dev-a master \
+                      br0\nlink set dev-b master br0\nlink set dev-a up\nlink set dev-b up\nlink set \
+                      br0 up\n";
+
+/// Fixed MAC addresses, so that a profile of yesterday fits the lab of today; and the device's ends
+/// for process `pid`.
+fn give_away(pid: u32) -> String {
+    let of_side = |side: Side| {
+        let Side { tester, tester_mac, device, device_mac, .. } = side;
+        format!(
+            "link set {tester} address {tester_mac}\nlink set {device} address {device_mac}\nlink \
+             set {device} netns {pid}\n"
+        )
+    };
+    SIDES.map(of_side).concat()
+}
+
+/// Connections to side A's gateway, port 80, go to the tester's first address on side B, port 80.
+fn haproxy() -> Service {
+    let [a, b] = SIDES;
+    let config = format!(
+        "global\n  maxconn 2000\ndefaults\n  mode http\n  timeout connect 2s\n  timeout client \
+         30s\n  timeout server 30s\nlisten web\n  bind {}:80\n  server one {}:80\n",
+        a.ipv4[1], b.ipv4[2]
+    );
+    Service {
+        program: find_program("haproxy").unwrap_or_else(|| "haproxy".into()),
+        arguments: ["-db", "-f", "/dev/stdin"].map(str::to_owned).into(),
+        input: config,
+        is_ready: || {
+            // Port 80 (0050), in state LISTEN (0A).
+            let sockets = fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
+            sockets.lines().any(|line| line.contains(":0050 ") && line.contains(" 0A "))
+        },
+    }
+}
+
+/// Along PATH, and where programs of the system's are that an ordinary user's PATH leaves out.
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).collect::<Vec<_>>();
+    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    folders.into_iter().chain(system).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_a_kind_and_a_reference_has_faults() {
+        for kind in DeviceKind::ALL {
+            assert_eq!(kind.name().parse::<Device>().unwrap().kind, kind);
+        }
+        let text = "reference,drain=100kpps,buffer=200,delay=50us";
+        assert_eq!(text.parse::<Device>().unwrap().to_string(), text);
+        for (text, expected) in [
+            ("switch", "expected router, bridge"),
+            ("router,drop=0.1", "router takes no faults; try reference,drop=0.1"),
+            ("reference,drip=0.1", "unknown option drip"),
+            ("reference,drain=1kpps", "drain also needs buffer"),
+        ] {
+            let error = text.parse::<Device>().unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_program_of_the_system_is_found_whatever_path_is() {
+        assert!(find_program("sh").is_some());
+        assert_eq!(find_program("no-such-program"), None);
+    }
+}
