@@ -774,7 +774,7 @@ mod tests {
     fn a_trial_that_asks_for_it_is_counted_second_by_second()
     -> Result<(), Box<dyn std::error::Error>> {
         let text = r#"
-            ports.A = "loop:seconds,drain=500pps,buffer=10"
+            ports.A = "loop:seconds,drain=50pps,buffer=5"
             [[stream]]
             name = "A to A"
             packet = "eth/ipv4/udp"

@@ -15,6 +15,7 @@ use crate::{
     bench::{Bench, Halt},
     fields,
     outcome::Outcome,
+    rfc2544::FRAME_SIZES,
     rig::Rig,
     trial::Measured,
 };
@@ -70,7 +71,7 @@ pub struct Settings {
     /// Frame sizes, octets with FCS
     #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "OCTETS",
         value_parser = clap::value_parser!(u32).range(64..=65_535),
-        default_values_t = Settings::default().frame_sizes))]
+        default_values_t = FRAME_SIZES))]
     pub frame_sizes: Vec<u32>,
     /// Lowest load to try, as a part of the highest rate
     #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
@@ -87,8 +88,7 @@ impl Default for Settings {
         Self {
             preset: Preset::default(),
             goal: Vec::new(),
-            // RFC 2544 §9.1.
-            frame_sizes: vec![64, 128, 256, 512, 1024, 1280, 1518],
+            frame_sizes: FRAME_SIZES.to_vec(),
             min_load: 1e-4,
             max_load: 1.0,
         }
