@@ -17,6 +17,7 @@ mod profile;
 mod report;
 mod score;
 mod session;
+mod trex;
 
 use pyo3::prelude::*;
 
@@ -46,6 +47,8 @@ mod _native {
     use score::score;
     #[pymodule_export]
     use session::{Run, Session};
+    #[pymodule_export]
+    use trex::{trex_factor, trex_streams};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
