@@ -593,7 +593,7 @@ fn mean_len(instructions: &[Instruction], var: &Var) -> f64 {
     const SAMPLE: u32 = 10_000;
     let made = |instruction: &&Instruction| matches!(instruction, Instruction::FlowVar { name, .. } if *name == var.name);
     match (instructions.iter().find(made), &var.op) {
-        (Some(Instruction::FlowVar { value_list: Some(values), .. }), _) => {
+        (Some(Instruction::FlowVar { value_list: Some(values), .. }), _) if !values.is_empty() => {
             values.iter().sum::<u64>() as f64 / values.len() as f64
         }
         (_, Op::Step { min, max, .. }) => (min + max) as f64 / 2.0,

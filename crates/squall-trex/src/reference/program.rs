@@ -678,6 +678,9 @@ pub(super) fn fix_ipv4(packet: &mut [u8], at: usize) {
 
 /// IPv4's checksum, and that of the TCP, UDP or ICMPv6 after it.
 fn fix_below(packet: &mut [u8], l3: usize, l3_len: usize) {
+    if packet.len() < l3 + 20 {
+        return;
+    }
     let word =
         |packet: &[u8], at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
     let (l4, end, pseudo, protocol) = match packet[l3] >> 4 {
