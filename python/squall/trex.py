@@ -17,37 +17,63 @@ ports are those of ``ports=``, in order.
 >>> client.disconnect()
 
 Differences from TRex: ports count only during traffic (a port that sends nothing receives as long
-as another sends); checksums are correct in each frame, so ``STLVmFixIpv4`` and similar instructions
-do nothing; source and destination MAC are those of the packet; `STLFlowStats` needs room for a
-signature of 16 octets at the end of the payload; latency is measured on every frame of a stream
-with statistics.
+as another sends); source and destination MAC are those of the packet; `STLFlowStats` needs room for
+a signature of 16 octets at the end of the payload; latency is measured on every frame of a stream
+with statistics. What frames are is decided where `squall serve --trex` and `squall run --trex`
+decide it: checksums are correct only where an instruction sets them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import decimal
-import importlib.util
-import ipaddress
 import itertools
-import os
+import json
 import pathlib
 import re
-import sys
 import threading
-import types
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
-from . import remote
+from . import _native, _stl, remote
 from ._errors import Error
-from ._profile import Profile, Stream, Vary
 from ._generated import Distribution, Sample
+from ._profile import Profile, Stream, Vary
 from ._report import Report
 from ._session import Session
+from ._stl import (
+    CTRexVmInsFixHwCs,
+    STLArgumentError,
+    STLError,
+    STLFlowLatencyStats,
+    STLFlowStats,
+    STLPktBuilder,
+    STLProfile,
+    STLScVmRaw,
+    STLStream,
+    STLStreamDstMAC_ARP,
+    STLStreamDstMAC_CFG_FILE,
+    STLStreamDstMAC_PKT,
+    STLTimeoutError,
+    STLTXCont,
+    STLTXMultiBurst,
+    STLTXSingleBurst,
+    STLVM,
+    STLVmFixChecksumHw,
+    STLVmFixIcmpv6,
+    STLVmFixIpv4,
+    STLVmFlowVar,
+    STLVmFlowVarRepeatableRandom,
+    STLVmFlowVarRepetableRandom,
+    STLVmTrimPktSize,
+    STLVmTupleGen,
+    STLVmWrFlowVar,
+    STLVmWrMaskFlowVar,
+    TRexArgumentError,
+    TRexError,
+    TRexTimeoutError,
+)
 
 __all__ = [
+    "CTRexVmInsFixHwCs",
     "STLArgumentError",
     "STLClient",
     "STLError",
@@ -57,11 +83,16 @@ __all__ = [
     "STLProfile",
     "STLScVmRaw",
     "STLStream",
+    "STLStreamDstMAC_ARP",
+    "STLStreamDstMAC_CFG_FILE",
+    "STLStreamDstMAC_PKT",
     "STLTXCont",
     "STLTXMultiBurst",
     "STLTXSingleBurst",
     "STLTimeoutError",
+    "STLVM",
     "STLVmFixChecksumHw",
+    "STLVmFixIcmpv6",
     "STLVmFixIpv4",
     "STLVmFlowVar",
     "STLVmFlowVarRepeatableRandom",
@@ -75,513 +106,7 @@ __all__ = [
     "TRexTimeoutError",
 ]
 
-
-class TRexError(Error):
-    """An error; ``msg`` has its text, as in TRex."""
-
-    @property
-    def msg(self) -> str:
-        return str(self)
-
-    def brief(self) -> str:
-        """The first line."""
-        return str(self).partition("\n")[0]
-
-
-class TRexArgumentError(TRexError, ValueError):
-    """An argument is wrong."""
-
-
-class TRexTimeoutError(TRexError, TimeoutError):
-    """Traffic did not end within the timeout."""
-
-
-STLError = TRexError
-STLArgumentError = TRexArgumentError
-STLTimeoutError = TRexTimeoutError
-
-
-# How much
-
-
-class STLTXMode:
-    """The rate: one of frames per second, bits per second (with or without gap and preamble), or
-    percent of the port.
-    """
-
-    def __init__(
-        self,
-        pps: float | None = None,
-        bps_L1: float | None = None,  # noqa: N803: TRex's name
-        bps_L2: float | None = None,  # noqa: N803
-        percentage: float | None = None,
-    ) -> None:
-        given = {"pps": pps, "bps_L1": bps_L1, "bps_L2": bps_L2, "percentage": percentage}
-        rates = [(unit, value) for unit, value in given.items() if value is not None]
-        if len(rates) > 1:
-            raise TRexArgumentError(
-                f"expected one of pps, bps_L1, bps_L2, percentage: found {', '.join(u for u, _ in rates)}"
-            )
-        self.unit, self.value = rates[0] if rates else ("pps", 1.0)
-        if not self.value > 0:
-            raise TRexArgumentError(f"{self.unit} = {self.value}: expected more than 0")
-
-    def _mode(self) -> str | dict[str, Any]:
-        return "continuous"
-
-
-class STLTXCont(STLTXMode):
-    """Send without end."""
-
-
-class STLTXSingleBurst(STLTXMode):
-    """Send `total_pkts` frames."""
-
-    def __init__(self, total_pkts: int = 1, **rate: Any) -> None:
-        super().__init__(**rate)
-        self.total_pkts = _whole("total_pkts", total_pkts)
-
-    def _mode(self) -> dict[str, Any]:
-        return {"burst": self.total_pkts}
-
-
-class STLTXMultiBurst(STLTXMode):
-    """Send `count` bursts of `pkts_per_burst` frames, `ibg` microseconds apart."""
-
-    def __init__(
-        self, pkts_per_burst: int = 1, ibg: float = 0.0, count: int = 1, **rate: Any
-    ) -> None:
-        super().__init__(**rate)
-        self.pkts_per_burst = _whole("pkts_per_burst", pkts_per_burst)
-        self.count = _whole("count", count)
-        self.ibg = ibg
-
-    def _mode(self) -> dict[str, Any]:
-        return {
-            "bursts": self.count,
-            "packets": self.pkts_per_burst,
-            "gap": f"{_plain(self.ibg)} us",
-        }
-
-
-# What is measured
-
-
-class STLFlowStats:
-    """Count frames and octets sent and received, for the streams with this number."""
-
-    _latency = False
-
-    def __init__(self, pg_id: int, **_: Any) -> None:
-        self.pg_id = pg_id
-
-
-class STLFlowLatencyStats(STLFlowStats):
-    """As `STLFlowStats`, with latency, jitter, loss and order."""
-
-    _latency = True
-
-
-# What changes from frame to frame
-
-
-class _Instruction:
-    """One of a field engine."""
-
-
-class STLVmFlowVar(_Instruction):
-    """A number that increases, decreases or is random, with each frame. Addresses can be text."""
-
-    def __init__(
-        self,
-        name: str,
-        init_value: int | str | None = None,
-        min_value: int | str = 0,
-        max_value: int | str = 255,
-        size: int = 4,
-        step: int | str = 1,
-        op: str = "inc",
-        **_: Any,
-    ) -> None:
-        if size not in (1, 2, 4, 8):
-            raise TRexArgumentError(f"variable {name!r}: size = {size}: expected 1, 2, 4 or 8")
-        if op not in ("inc", "dec", "random"):
-            raise TRexArgumentError(f"variable {name!r}: op = {op!r}: expected inc, dec or random")
-        self.name, self.size, self.op, self.step = name, size, op, _number(step)
-        self.min, self.max = _number(min_value), _number(max_value)
-        self.init = (
-            (self.max if op == "dec" else self.min) if init_value is None else _number(init_value)
-        )
-        self.limit: int | None = None
-        # What is written in two places has to be the same in both.
-        self.seed = zlib.crc32(name.encode())
-        if self.min > self.max:
-            raise TRexArgumentError(
-                f"variable {name!r}: max_value {self.max} is below min_value {self.min}"
-            )
-
-    def _vary(self, place: dict[str, Any], add: int, shift: int) -> Vary:
-        def moved(value: int) -> int:
-            return (value + add) << shift
-
-        if self.min + add < 0:
-            raise TRexArgumentError(
-                f"variable {self.name!r}: {self.min} with {add} added is below 0"
-            )
-        law: dict[str, Any] = {"min": moved(self.min), "max": moved(self.max)}
-        if self.op == "random":
-            law |= {"op": "random", "limit": self.limit, "seed": self.seed}
-        else:
-            op = "increment" if self.op == "inc" else "decrement"
-            law |= {"op": op, "init": moved(self.init), "step": self.step << shift}
-        return Vary(**place, **law)
-
-
-class STLVmFlowVarRepeatableRandom(STLVmFlowVar):
-    """Random numbers: `limit` of them, which then repeat."""
-
-    def __init__(
-        self,
-        name: str,
-        size: int = 4,
-        limit: int = 100,
-        seed: int | None = None,
-        min_value: int | str = 0,
-        max_value: int | str | None = None,
-        **_: Any,
-    ) -> None:
-        largest = (1 << (8 * size)) - 1 if max_value is None else max_value
-        super().__init__(name, min_value=min_value, max_value=largest, size=size, op="random")
-        self.limit = limit
-        self.seed = self.seed if seed is None else seed
-
-
-#: As TRex first spelt it.
-STLVmFlowVarRepetableRandom = STLVmFlowVarRepeatableRandom
-
-
-class STLVmTupleGen(_Instruction):
-    """Addresses and ports of clients: each address once with a port, then the next port."""
-
-    def __init__(
-        self,
-        name: str,
-        ip_min: int | str = "0.0.0.1",
-        ip_max: int | str = "0.0.0.10",
-        port_min: int = 1025,
-        port_max: int = 65535,
-        **_: Any,
-    ) -> None:
-        self.name, self.ip_min, self.ip_max = name, ip_min, ip_max
-        self.port_min, self.port_max = port_min, port_max
-
-
-class STLVmWrFlowVar(_Instruction):
-    """Write a variable into the frame at ``"IP.src"``, ``"UDP:1.sport"`` or an offset in octets."""
-
-    def __init__(
-        self,
-        fv_name: str,
-        pkt_offset: int | str,
-        offset_fixup: int = 0,
-        add_val: int = 0,
-        is_big: bool = True,
-    ) -> None:
-        self.name, self.place, self.fixup, self.add, self.is_big = (
-            fv_name,
-            pkt_offset,
-            offset_fixup,
-            add_val,
-            is_big,
-        )
-        self.octets: int | None = None
-        self.mask: int | None = None
-        self.shift = 0
-
-
-class STLVmWrMaskFlowVar(STLVmWrFlowVar):
-    """As `STLVmWrFlowVar`, with its own size and mask, and the variable shifted to the left."""
-
-    def __init__(
-        self,
-        fv_name: str,
-        pkt_offset: int | str,
-        pkt_cast_size: int = 1,
-        mask: int = 0xFF,
-        shift: int = 0,
-        add_value: int = 0,
-        offset_fixup: int = 0,
-        is_big: bool = True,
-    ) -> None:
-        super().__init__(fv_name, pkt_offset, offset_fixup, add_value, is_big)
-        if shift < 0:
-            raise TRexArgumentError(
-                f"variable {fv_name!r}: shift = {shift}: only shifts to the left are supported"
-            )
-        self.octets, self.mask, self.shift = pkt_cast_size, mask, shift
-
-
-class STLVmFixIpv4(_Instruction):
-    """Does nothing: checksums are correct in each frame."""
-
-    def __init__(self, offset: int | str | None = None) -> None:
-        pass
-
-
-class STLVmFixChecksumHw(_Instruction):
-    """Does nothing: checksums are correct in each frame."""
-
-    def __init__(self, l3_offset: Any = None, l4_offset: Any = None, l4_type: Any = None) -> None:
-        pass
-
-
-class STLVmTrimPktSize(_Instruction):
-    """Not supported: set the sizes in the stream, ``STLStream(size="64-1518")``."""
-
-    def __init__(self, fv_name: str) -> None:
-        raise TRexArgumentError(
-            f'STLVmTrimPktSize({fv_name!r}) is not supported\n  try STLStream(size="64-1518")'
-        )
-
-
-class STLScVmRaw:
-    """Instructions of a field engine, in order."""
-
-    def __init__(
-        self, list_of_commands: Sequence[_Instruction] | None = None, *_: Any, **__: Any
-    ) -> None:
-        self.commands = list(list_of_commands or ())
-
-    def _varies(self, offset: Any) -> list[Vary]:
-        variables: dict[str, STLVmFlowVar | STLVmTupleGen] = {}
-        tuples: dict[str, dict[str, str]] = {}
-        varies = []
-        for command in self.commands:
-            match command:
-                case STLVmFlowVar() | STLVmTupleGen():
-                    variables[command.name] = command
-                case STLVmWrFlowVar():
-                    name, _, part = command.name.partition(".")
-                    variable = variables.get(command.name) or variables.get(name)
-                    if variable is None:
-                        there_is = ", ".join(map(repr, variables)) or "none"
-                        raise TRexArgumentError(
-                            f"no variable is called {command.name!r}: there is {there_is}"
-                        )
-                    if isinstance(variable, STLVmTupleGen):
-                        tuples.setdefault(name, {})[part] = _field(command.place)
-                        continue
-                    octets = command.octets or variable.size
-                    if not command.is_big and octets > 1:
-                        raise TRexArgumentError(
-                            f"variable {name!r}: is_big = False is not supported"
-                        )
-                    place: dict[str, Any] = {
-                        "offset": offset(command.place) + command.fixup,
-                        "octets": octets,
-                    }
-                    if command.mask is not None:
-                        place["mask"] = command.mask
-                    varies.append(variable._vary(place, command.add, command.shift))
-        for name, fields in tuples.items():
-            law = variables[name]
-            assert isinstance(law, STLVmTupleGen)
-            varies.append(
-                Vary(
-                    op="tuple",
-                    fields=[fields.get("ip", "ipv4.src"), fields.get("port", "udp.sport")],
-                    ip_min=law.ip_min,
-                    ip_max=law.ip_max,
-                    port_min=law.port_min,
-                    port_max=law.port_max,
-                )
-            )
-        return varies
-
-
-class STLPktBuilder:
-    """A frame, and the fields that change in it.
-
-    Parameters
-    ----------
-    pkt : scapy packet, bytes or str
-        A str is Squall's packet text: ``"eth/ipv4(dst=48.0.0.1)/udp"``.
-    pkt_buffer : bytes
-        Instead of `pkt`.
-    vm : STLScVmRaw or list of instructions
-    """
-
-    def __init__(
-        self, pkt: Any = None, pkt_buffer: bytes | None = None, vm: Any = None, **_: Any
-    ) -> None:
-        if pkt is None and pkt_buffer is None:
-            raise TRexArgumentError("STLPktBuilder: expected pkt or pkt_buffer")
-        self.packet: Any = pkt_buffer if pkt is None else pkt
-        self.vm = vm if isinstance(vm, STLScVmRaw) or vm is None else STLScVmRaw(vm)
-
-    def _octets(self) -> int | None:
-        """With FCS, at least those of the shortest frame; None of our own text."""
-        return None if isinstance(self.packet, str) else max(len(bytes(self.packet)) + 4, 64)
-
-    def _varies(self) -> list[Vary] | None:
-        return None if self.vm is None else self.vm._varies(self._offset) or None
-
-    def _offset(self, place: int | str) -> int:
-        """Of ``"IP:1.src"``, from the start of the frame."""
-        if isinstance(place, int):
-            return place
-        if not hasattr(self.packet, "fields_desc"):
-            raise TRexArgumentError(
-                f"{place!r}: field names need a scapy packet; expected an offset in octets"
-            )
-        named = re.fullmatch(r"(.+?)(?::(\d+))?\.(\w+)", place)
-        if not named:
-            raise TRexArgumentError(
-                f"{place!r}: expected Layer.field or Layer:NUMBER.field, such as IP.src or IP:1.src"
-            )
-        wanted, nth, field = named[1], int(named[2] or 0), named[3]
-        # Dissected, so that all values are there.
-        layer: Any = type(self.packet)(bytes(self.packet))
-        offset = 0
-        while layer.fields_desc:
-            octets: Any = b""
-            at: int | None = None
-            for desc in layer.fields_desc:
-                if desc.name == field:
-                    at = len(octets[0] if isinstance(octets, tuple) else octets)
-                octets = desc.addfield(layer, octets, layer.getfieldval(desc.name))
-            if wanted in (type(layer).__name__, layer.name):
-                if nth == 0:
-                    if at is None:
-                        raise TRexArgumentError(f"{place!r}: {wanted} has no field {field!r}")
-                    return offset + at
-                nth -= 1
-            offset += len(bytes(layer)) - len(bytes(layer.payload))
-            layer = layer.payload
-        raise TRexArgumentError(f"{place!r}: the packet has no such layer")
-
-
-class STLStream:
-    """A stream: a packet, its rate, its statistics, and the next stream.
-
-    Parameters
-    ----------
-    name : str, optional
-        Name for ``next`` of other streams.
-    packet : STLPktBuilder, optional
-        Default: 60 octets of UDP.
-    mode : STLTXCont, STLTXSingleBurst or STLTXMultiBurst
-    enabled, self_start : bool
-    isg : float
-        Delay before the first frame, in microseconds.
-    flow_stats : STLFlowStats or STLFlowLatencyStats, optional
-    next : str, optional
-        The stream that starts when this one has ended.
-    action_count : int
-        Number of times that `next` is started; 0: without limit.
-    size
-        Only in Squall: sizes as in `squall.Stream`.
-    """
-
-    def __init__(
-        self,
-        name: str | None = None,
-        packet: STLPktBuilder | None = None,
-        mode: STLTXMode | None = None,
-        enabled: bool = True,
-        self_start: bool = True,
-        isg: float = 0.0,
-        flow_stats: STLFlowStats | None = None,
-        next: str | None = None,  # noqa: A002: TRex's name
-        stream_id: int | None = None,
-        action_count: int = 0,
-        size: Any = None,
-        **_: Any,
-    ) -> None:
-        self.name, self.enabled, self.self_start, self.isg = name, enabled, self_start, isg
-        self.packet = packet or STLPktBuilder(pkt="eth/ipv4/udp")
-        self.mode = mode or STLTXCont()
-        self.flow_stats, self.next, self.id, self.action_count, self.size = (
-            flow_stats,
-            next,
-            stream_id,
-            action_count,
-            size,
-        )
-
-    def get_name(self) -> str | None:
-        return self.name
-
-    def get_id(self) -> int | None:
-        return self.id
-
-
-class STLProfile:
-    """Several streams, also from files."""
-
-    def __init__(self, streams: STLStream | Sequence[STLStream] | None = None) -> None:
-        self.streams = [streams] if isinstance(streams, STLStream) else list(streams or ())
-
-    def get_streams(self) -> list[STLStream]:
-        return list(self.streams)
-
-    @staticmethod
-    def load_py(
-        python_file: str | os.PathLike[str], direction: int = 0, port_id: int = 0, **tunables: Any
-    ) -> STLProfile:
-        """The streams of a TRex Python profile, from its ``register().get_streams``.
-
-        While it is read, ``trex_stl_lib.api`` and ``trex.stl.api`` are this module, with scapy's
-        names as in TRex.
-
-        Raises
-        ------
-        TRexError
-            The file cannot be read, or is not such a profile.
-        """
-        path = pathlib.Path(python_file)
-        spec = importlib.util.spec_from_file_location(f"_squall_trex_{path.stem}", path)
-        if spec is None or spec.loader is None:
-            raise TRexError(f"{path}: expected a Python file (.py)")
-        module = importlib.util.module_from_spec(spec)
-        try:
-            with _as_trex():
-                spec.loader.exec_module(module)
-                streams = module.register().get_streams(
-                    direction=direction, port_id=port_id, **tunables
-                )
-        except TRexError:
-            raise
-        except Exception as error:
-            raise TRexError(f"{path}: {type(error).__name__}: {error}") from error
-        return STLProfile(streams)
-
-    load = load_py
-
-
-@contextlib.contextmanager
-def _as_trex() -> Iterator[None]:
-    """TRex's modules are this one."""
-    names = ["trex_stl_lib", "trex_stl_lib.api", "trex", "trex.stl", "trex.stl.api"]
-    api = types.ModuleType("trex_stl_lib.api")
-    with contextlib.suppress(ImportError):
-        import scapy.all
-
-        vars(api).update(
-            {name: what for name, what in vars(scapy.all).items() if not name.startswith("_")}
-        )
-    vars(api).update({name: globals()[name] for name in __all__})
-    before = {name: sys.modules.get(name) for name in names}
-    for name in names:
-        sys.modules[name] = api if name.endswith(".api") else types.ModuleType(name)
-    try:
-        yield
-    finally:
-        for name, module in before.items():
-            if module is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = module
+_T = TypeVar("_T")
 
 
 # The client
@@ -1032,14 +557,7 @@ class STLClient:
         ports = {f"port{i}": address for i, address in enumerate(self._addresses)}
         profile = Profile(ports=ports, duration=self._duration)
         for port, factor in self._active.items():
-            streams = self._streams[port]
-            names = {
-                stream.name: _name(port, number, stream)
-                for number, stream in streams.items()
-                if stream.name
-            }
-            for number, stream in streams.items():
-                profile.add(_translated(port, number, stream, factor, names))
+            profile.add(*_translated(port, self._streams[port], factor, self._speed(port)))
         for port in self._idle:
             profile.add(*_placeholders(port, self._streams[port].values()))
         return profile
@@ -1057,48 +575,21 @@ class STLClient:
             said[3]
         ]
         now = self._active.get(port, 1.0)
-        if unit is None:
-            factor = value
-        else:
-            streams = [s for s in self._streams[port].values() if s.enabled]
-            own = sum(self._in(unit, port, stream) for stream in streams)
-            factor = value / share / own
+        factor = value if unit is None else self._share(port, unit, value / share)
         factor = {"": factor, "+": now + factor, "-": now - factor}[said[4]]
         if not factor > 0:
             raise TRexArgumentError(f"mult = {mult!r}: the rate must be above 0")
         return factor
 
-    def _in(self, unit: str, port: int, stream: STLStream) -> float:
-        """A stream's own rate in this unit."""
-        mode = stream.mode
-        if mode.unit == unit:
-            return mode.value
-        octets = stream.packet._octets()
-        if octets is None or stream.size is not None:
+    def _share(self, port: int, unit: str, value: float) -> float:
+        """What a total rate is as a factor of a port's own streams."""
+        streams = self._streams[port]
+        if any(stream.size is not None and stream.mode.unit != unit for stream in streams.values()):
             raise TRexArgumentError(
-                f"a rate in {unit} and streams in {mode.unit}: the length of frames is needed\n"
-                "  try streams in the same unit, or a scapy packet"
+                f"a rate in {unit} and streams with a size of Squall in another unit\n"
+                "  try streams in the same unit, or STLVmTrimPktSize"
             )
-        bits = {"pps": 1.0, "bps_L2": 8.0 * octets, "bps_L1": 8.0 * (octets + 20)}
-
-        def pps(unit: str, value: float) -> float:
-            return (
-                value * self._line(port) / 100 / bits["bps_L1"]
-                if unit == "percentage"
-                else value / bits[unit]
-            )
-
-        if unit == "percentage":
-            return pps(mode.unit, mode.value) * bits["bps_L1"] / self._line(port) * 100
-        return pps(mode.unit, mode.value) * bits[unit]
-
-    def _line(self, port: int) -> float:
-        speed = self._speed(port)
-        if speed is None:
-            raise TRexArgumentError(
-                f"port {port} ({self._addresses[port]}) has no known speed: expected pps or bps, not %"
-            )
-        return speed
+        return _asked(_native.trex_factor, _json(streams), unit, value, self._speed(port))
 
     def _speed(self, port: int) -> float | None:
         """Bits a second, of the interface."""
@@ -1176,44 +667,43 @@ def _number_of(port: str) -> int:
 
 
 def _translated(
-    port: int, number: int, stream: STLStream, factor: float, names: Mapping[str, str]
-) -> Stream:
-    following: Any = None
-    if stream.next is not None:
-        if stream.next not in names:
-            there_is = ", ".join(map(repr, names)) or "none with a name"
-            raise TRexArgumentError(
-                f"next = {stream.next!r}: port {port} has no such stream: there is {there_is}"
-            )
-        following = names[stream.next]
-        if stream.action_count:
-            following = {"stream": following, "times": stream.action_count}
-    value = _plain(stream.mode.value * factor)
-    rate = {"pps": "{} pps", "bps_L1": "{} bps l1", "bps_L2": "{} bps", "percentage": "{} %"}[
-        stream.mode.unit
-    ]
-    return Stream(
-        name=_name(port, number, stream),
-        port=f"port{port}",
-        group=_group(port),
-        packet=stream.packet.packet,
-        size=stream.size if stream.size is not None else stream.packet._octets(),
-        rate=rate.format(value),
-        mode=stream.mode._mode(),
-        start_delay=f"{_plain(stream.isg)} us" if stream.isg else None,
-        self_start=None if stream.self_start else False,
-        latency=True if stream.flow_stats is not None else None,
-        enabled=None if stream.enabled else False,
-        vary=stream.packet._varies(),
-        next=following,
+    port: int, streams: Mapping[int, STLStream], factor: float, speed: float | None = None
+) -> list[Stream]:
+    """The streams of a port as Squall sends them: it is Squall's library that translates."""
+    names = {number: _name(port, number, stream) for number, stream in streams.items()}
+    made = _asked(
+        _native.trex_streams, _json(streams), json.dumps(names), f"port{port}", factor, speed
     )
+    sizes = {names[number]: stream.size for number, stream in streams.items()}
+    translated = []
+    for table in json.loads(made):
+        table["vary"] = [Vary(**law) for law in table.get("vary", ())] or None
+        if sizes[table["name"]] is not None:
+            table["size"] = sizes[table["name"]]
+        translated.append(Stream(**table, group=_group(port)))
+    return translated
+
+
+def _json(streams: Mapping[int, STLStream]) -> str:
+    """As TRex's clients send them, with the MAC addresses of their packets."""
+    numbered = _stl.numbered(streams)
+    for stream in numbered.values():
+        stream["flags"] = stream["flags"] & ~6 | 3
+    return json.dumps(numbered)
+
+
+def _asked(what: Callable[..., _T], *arguments: Any) -> _T:
+    try:
+        return what(*arguments)
+    except ValueError as error:
+        raise TRexArgumentError(str(error)) from error
 
 
 def _placeholders(port: int, streams: Iterable[STLStream]) -> list[Stream]:
     """Two streams that wait for each other for ever: for their sake the port is opened to send,
     frames as long as those.
     """
-    octets = max((stream.packet._octets() or 1518 for stream in streams), default=64)
+    octets = max((_octets(stream) for stream in streams), default=64)
     pair = [f"{port}.0 idle {which}" for which in "ab"]
     return [
         Stream(
@@ -1228,6 +718,11 @@ def _placeholders(port: int, streams: Iterable[STLStream]) -> list[Stream]:
         )
         for name, other in zip(pair, reversed(pair), strict=True)
     ]
+
+
+def _octets(stream: STLStream) -> int:
+    """With FCS, at least those of the shortest frame."""
+    return max(len(stream.packet.octets()) + 4, 64)
 
 
 def _counts(
@@ -1394,34 +889,3 @@ def _latency(delay: Distribution, jitter_ns: float | None) -> dict[str, Any]:
         "jitter": (jitter_ns or 0.0) / 1e3,
         "histogram": histogram,
     }
-
-
-def _field(place: int | str) -> str:
-    """``"IP.src"`` in our words."""
-    layers = {"IP": "ipv4", "IPv6": "ipv6", "UDP": "udp", "TCP": "tcp"}
-    layer, _, field = str(place).partition(".")
-    if layer not in layers or not field:
-        raise TRexArgumentError(
-            f"{place!r}: expected one of {', '.join(layers)} and a field, such as IP.src"
-        )
-    return f"{layers[layer]}.{field}"
-
-
-def _number(value: int | str) -> int:
-    if isinstance(value, int):
-        return value
-    try:
-        return int(ipaddress.ip_address(value))
-    except ValueError:
-        raise TRexArgumentError(f"{value!r}: expected a number or an address") from None
-
-
-def _whole(name: str, value: int) -> int:
-    if not isinstance(value, int) or value < 1:
-        raise TRexArgumentError(f"{name} = {value!r}: expected 1 or more")
-    return value
-
-
-def _plain(value: float) -> str:
-    """Without an exponent."""
-    return format(decimal.Decimal(repr(value)), "f")

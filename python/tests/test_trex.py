@@ -53,9 +53,9 @@ def frames(packet: Any, *instructions: Any, count: int = 4) -> list[Any]:
         packet=STLPktBuilder(pkt=packet, vm=STLScVmRaw(list(instructions))),
         mode=STLTXCont(pps=1000),
     )
-    made = trex._translated(0, 1, stream, 1.0, {})
+    made = trex._translated(0, {1: stream}, 1.0)
     session = squall.Session(
-        squall.Profile(ports={"port0": "null:,virtual"}, streams=[made], duration="1 s")
+        squall.Profile(ports={"port0": "null:,virtual"}, streams=made, duration="1 s")
     )
     return [Ether(frame.octets) for frame in session.plan().frames(count)]
 

@@ -307,7 +307,7 @@ const TABLE: &[Row] = &[
         number: 7,
         crates: &["squall-py"],
         // Of the editor what writes a profile as Python.
-        may_use: &["squall", "squall-editor", "squall-otg"],
+        may_use: &["squall", "squall-editor", "squall-otg", "squall-trex"],
         rows_below: 0,
         must_not: &[HTTP, COMMAND_LINE, TOML, SYSTEM],
         must_not_call: &[],

@@ -201,8 +201,8 @@ pub struct ProfileFile {
     /// Use ADDR for the profile's port NAME: A=af_packet:eth1, A=loop:0; repeatable
     #[arg(short, long, value_name = "NAME=ADDR")]
     pub port: Vec<String>,
-    /// The profile is one of TRex's stateless profiles, a program in Python; its ports 0, 1, ... are
-    /// those of -i
+    /// The profile is one of TRex's: a program in Python, or streams in YAML or JSON; its ports 0,
+    /// 1, ... are those of -i
     #[arg(long, help_heading = "TRex")]
     pub trex: bool,
     #[command(flatten)]
@@ -215,12 +215,42 @@ pub struct TrexOptions {
     /// Address of the TRex profile's next port: eth1, pcap:out.pcap; repeatable
     #[arg(short, long, value_name = "ADDR", help_heading = "TRex")]
     interface: Vec<String>,
+    #[command(flatten)]
+    loading: TrexLoading,
+}
+
+/// What a profile of TRex is loaded with, wherever it is sent.
+#[derive(Args, Clone, Debug)]
+pub struct TrexLoading {
     /// Pass NAME=VALUE to the TRex profile; repeatable, or several with commas
     #[arg(short, long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "TRex")]
     tunable: Vec<String>,
-    /// Folder with the package `trex` of TRex's client; default: where Python finds it
+    /// Folder with the package `trex` of TRex's client [default: where Python finds it; profiles of
+    /// streams need none]
     #[arg(long, value_name = "FOLDER", help_heading = "TRex")]
     trex_lib: Option<PathBuf>,
+}
+
+impl TrexLoading {
+    /// `path`, for ports at these addresses.
+    pub fn of<T>(
+        &self,
+        path: &Path,
+        ports: &[String],
+        what: impl FnOnce(squall_trex::File<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut tunables = BTreeMap::new();
+        for text in &self.tunable {
+            let (name, value) = text.split_once('=').ok_or_else(|| {
+                Error::Usage(format!("--tunable {text}: expected NAME=VALUE, such as size=64"))
+            })?;
+            // Numbers and true or false as they are, all else as text.
+            let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+            tunables.insert(name.to_owned(), value);
+        }
+        let library = self.trex_lib.as_deref();
+        what(squall_trex::File { path, library, tunables: &tunables, ports })
+    }
 }
 
 impl ProfileFile {
@@ -248,26 +278,17 @@ impl ProfileFile {
 
 impl TrexOptions {
     fn is_given(&self) -> bool {
-        !self.interface.is_empty() || !self.tunable.is_empty() || self.trex_lib.is_some()
+        let TrexLoading { tunable, trex_lib } = &self.loading;
+        !self.interface.is_empty() || !tunable.is_empty() || trex_lib.is_some()
     }
 
     pub fn load(&self, path: &Path) -> Result<Profile, Error> {
-        let mut tunables = BTreeMap::new();
-        for text in &self.tunable {
-            let (name, value) = text.split_once('=').ok_or_else(|| {
-                Error::Usage(format!("--tunable {text}: expected NAME=VALUE, such as size=64"))
-            })?;
-            // Numbers and true or false as they are, all else as text.
-            let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
-            tunables.insert(name.to_owned(), value);
-        }
         if self.interface.is_empty() {
             return Err(Error::Usage(
                 "--trex: the profile has no ports\n  try -i eth1, or -i pcap:out.pcap".into(),
             ));
         }
-        let library = self.trex_lib.as_deref();
-        squall_trex::File { path, library, tunables: &tunables, ports: &self.interface }.load()
+        self.loading.of(path, &self.interface, |file| file.load())
     }
 }
 

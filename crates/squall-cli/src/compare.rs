@@ -1,4 +1,6 @@
-//! `squall compare`: programs beside each other, in a lab.
+//! `squall compare`: programs next to each other in a lab, and profiles of TRex with TRex.
+
+mod trex;
 
 use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 
@@ -10,7 +12,7 @@ use squall_compare::{self as compare, DEFAULT_TOOLS, DataSet, Place, Settings, T
 
 use crate::{args::command_line, drive::Signals, output};
 
-/// Benchmark capture tools and generators
+/// Benchmark capture tools and generators, and compare with TRex
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -20,6 +22,7 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Captures(Box<Captures>),
+    Trex(Box<trex::Args>),
 }
 
 /// Measure the loss and cost of capture tools at a bit rate, and whether they report their loss
@@ -92,6 +95,7 @@ struct Captures {
 pub fn compare(args: &Args) -> Result<ExitCode, Error> {
     match &args.what {
         What::Captures(args) => captures(args),
+        What::Trex(args) => trex::compare(args),
     }
 }
 

@@ -67,13 +67,13 @@ const LISTED: usize = 20;
 
 #[derive(Debug, clap::Subcommand)]
 enum From {
-    /// Turn a stateless profile of TRex into a profile of streams
+    /// Turn a profile of TRex into a profile of Squall
     Trex(Trex),
 }
 
 #[derive(Debug, clap::Args)]
 struct Trex {
-    /// The profile, a program in Python
+    /// The profile: a program in Python, or streams in YAML or JSON
     #[arg(value_name = "PROFILE")]
     profile: PathBuf,
     /// Write the profile to FILE; - is standard output

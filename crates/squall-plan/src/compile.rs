@@ -508,6 +508,7 @@ fn frame(
         frame.pad(most as usize);
         return Ok((frame, sizes));
     }
+    let given = frame.bytes.clone();
     frame.resize(most as usize).map_err(|e| match e {
         BuildError::TooShort { need, len } => too_short(stream, need, len),
         other => problem(
@@ -516,6 +517,11 @@ fn frame(
             vec!["try a smaller size".into()],
         ),
     })?;
+    // Lengths and checksums that are to stay as they are do so in a shorter frame, too.
+    if matches!(stream.recompute, Recompute::Only(_)) {
+        let len = given.len().min(frame.bytes.len());
+        frame.bytes[..len].copy_from_slice(&given[..len]);
+    }
     Ok((frame, sizes))
 }
 

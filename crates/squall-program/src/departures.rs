@@ -229,37 +229,30 @@ impl Gap {
 
 /// `n / d` by continued fractions, in numbers that leave room for a frame's octets in 64 bits: off
 /// by less than 2^-46 of the value.
-fn nearest(mut n: u128, mut d: u128) -> (u64, u64) {
+fn nearest(n: u128, d: u128) -> (u64, u64) {
     const MOST: u128 = 1 << 47;
+    // A gap of more than 2^47 picoseconds an octet needs no fraction.
+    convergent(n, d, MOST, MOST)
+}
+
+/// `n / d` in lowest terms that fit 64 bits: what is cut off is below 2^-40 of the value.
+fn reduced(n: u128, d: u128) -> (u64, u64) {
+    convergent(n, d, 1 << 62, 1 << 40)
+}
+
+/// The last convergent of `n / d` whose numerator and denominator are at most these.
+fn convergent(mut n: u128, mut d: u128, most_n: u128, most_d: u128) -> (u64, u64) {
     let ((mut p, mut q), mut before) = ((1, 0), (0, 1));
     while d != 0 {
         let whole = n / d;
-        let (next_p, next_q) =
-            (whole.min(u128::from(u64::MAX)) * p + before.0, whole.min(MOST) * q + before.1);
-        // A gap of more than 2^47 picoseconds an octet needs no fraction.
-        if q != 0 && (next_p > MOST || next_q > MOST) {
+        let (next_p, next_q) = (whole.min(most_n) * p + before.0, whole.min(most_d) * q + before.1);
+        if q != 0 && (next_p > most_n || next_q > most_d) {
             break;
         }
         (before, p, q) = ((p, q), next_p, next_q);
         (n, d) = (d, n % d);
     }
-    if p == 0 { (1, MOST as u64) } else { (p as u64, q.max(1) as u64) }
-}
-
-/// `n / d` in lowest terms that fit 64 bits: what is cut off is below 2^-40 of the value.
-fn reduced(mut n: u128, mut d: u128) -> (u64, u64) {
-    fn gcd(a: u128, b: u128) -> u128 {
-        if b == 0 { a } else { gcd(b, a % b) }
-    }
-    let g = gcd(n, d).max(1);
-    (n, d) = (n / g, d / g);
-    while n >> 49 != 0 && d > 1 << 40 || n >> 63 != 0 {
-        (n, d) = (n >> 1, (d >> 1).max(1));
-    }
-    while d >> 62 != 0 {
-        (n, d) = ((n >> 1).max(1), d >> 1);
-    }
-    (n as u64, d as u64)
+    if p == 0 { (1, most_d as u64) } else { (p as u64, q.max(1) as u64) }
 }
 
 impl Timeline {
@@ -701,6 +694,16 @@ mod tests {
             stage(1000, 10),
         ];
         GapLaw::Shaped { law: Box::new(law), shape: Shape::new(&stages, 10).unwrap() }
+    }
+
+    #[test]
+    fn a_gap_of_a_rate_with_a_long_fraction_is_as_long_as_it_says() {
+        // A sixth of a frame a second, in twelve digits.
+        let Gap::PerFrame { num, den } = Gap::from_pps(166_666_666_667, 1_000_000_000_000) else {
+            panic!("frames a second have a gap for each frame")
+        };
+        let picos = num as f64 / den as f64;
+        assert!((picos - 1e24 / 166_666_666_667.0).abs() < 0.01, "{num}/{den}");
     }
 
     #[test]

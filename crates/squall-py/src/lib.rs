@@ -18,6 +18,7 @@ mod report;
 mod score;
 mod session;
 mod test;
+mod trex;
 
 use pyo3::prelude::*;
 
@@ -49,6 +50,8 @@ mod _native {
     use session::{Run, Session};
     #[pymodule_export]
     use test::{render_test, run_test};
+    #[pymodule_export]
+    use trex::{trex_factor, trex_streams};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -256,6 +256,28 @@ impl Astf {
         })
     }
 
+    /// The settings of the profile and of its templates, and what becomes of them.
+    pub(crate) fn tunables(&self) -> Vec<Tunable> {
+        let mut found = Vec::new();
+        let mut add = |scope: &str, info: &Map<String, Value>| {
+            for (section, values) in info {
+                for (name, value) in values.as_object().into_iter().flatten() {
+                    let effect = effect(section, name, value);
+                    let (scope, name) = (scope.to_owned(), format!("{section}.{name}"));
+                    found.push(Tunable { scope, name, value: value.clone(), effect });
+                }
+            }
+        };
+        add("clients", &self.c_glob_info);
+        add("servers", &self.s_glob_info);
+        for (number, template) in self.templates.iter().enumerate() {
+            let name = name_of(number);
+            add(&format!("{name}, client"), &template.client_template.glob_info);
+            add(&format!("{name}, server"), &template.server_template.glob_info);
+        }
+        found
+    }
+
     /// Clients on the first port, servers on the second.
     ///
     /// # Errors
@@ -747,6 +769,40 @@ fn tcp(
     }
     let settings = all.into_iter().map(|(name, text)| (name.to_owned(), Said::from(text.as_str())));
     Ok(Tcp { settings: settings.collect() })
+}
+
+/// A setting of TRex's TCP, addresses or scheduler.
+#[derive(Clone, Debug)]
+pub(crate) struct Tunable {
+    /// Whose it is.
+    pub scope: String,
+    pub name: String,
+    pub value: Value,
+    pub effect: String,
+}
+
+/// What becomes of a setting.
+fn effect(section: &str, name: &str, value: &Value) -> String {
+    let capped = |most: u64, unit: &str| match value.as_u64() {
+        Some(number) if number > most => format!("differs: at most {most} {unit}"),
+        _ => "taken".to_owned(),
+    };
+    let mut all = BTreeMap::new();
+    let done = match (section, name) {
+        ("tcp", "keepidle" | "keepintvl") => return capped(LONGEST_IDLE, "s"),
+        ("tcp", "delay_ack_msec") => return capped(500, "ms"),
+        // What they do not change is as TRex has it.
+        ("tcp", "do_rfc1323" | "no_delay_counter") => return "taken".to_owned(),
+        ("ipv6", _) | ("scheduler", "rampup_sec") => return "taken".to_owned(),
+        ("tcp", name) => of_tcp(name, value, &mut all),
+        ("ip", name) => of_ip(name, value, &mut all),
+        _ => Ok(()),
+    };
+    match done {
+        Err(problem) => format!("refused: {problem}"),
+        Ok(()) if all.is_empty() => "ignored".to_owned(),
+        Ok(()) => "taken".to_owned(),
+    }
 }
 
 fn of_tcp<'a>(

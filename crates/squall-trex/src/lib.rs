@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod astf;
+mod compare;
 mod load;
 mod problem;
 mod random;
+mod reference;
 mod rpc;
 mod server;
 mod stream;
@@ -16,8 +18,9 @@ mod translate;
 mod vm;
 
 pub use astf::{Astf, FlowSetting};
-pub use load::{File, MACS};
+pub use compare::{CompareSetting, Comparison, Golden, Row, Template};
+pub use load::{File, MACS, numbered, of_port};
 pub use problem::Problem;
 pub use server::{PortInfo, Server};
 pub use stream::{FlowStats, Instruction, Kind, Mode, Packet, Rate, Stream, Unit, VarOp, Vm};
-pub use translate::{Load, Macs, Setting, Statistics, Translated, translate};
+pub use translate::{Load, Macs, Setting, Statistics, Translated, factor, translate};

@@ -1,17 +1,22 @@
-"""Loads a profile with the library of TRex's client, and prints what it compiles to."""
+"""Loads a profile with the library of TRex's client, and prints what it compiles to.
+
+Without the library, profiles of streams are loaded with a module that stands in for it.
+"""
 
 import importlib
 import json
 import os
 import sys
+import types
 
 
 def main():
-    library, path, directions, tunables = (
+    library, path, directions, tunables, source = (
         sys.argv[1],
         sys.argv[2],
         int(sys.argv[3]),
         json.loads(sys.argv[4]),
+        sys.argv[5],
     )
     if library:
         sys.path.insert(0, library)
@@ -23,8 +28,10 @@ def main():
     try:
         api = importlib.import_module("trex.astf.api" if flows else "trex.stl.api")
     except ImportError as error:
-        print(json.dumps({"library": str(error)}), file=out)
-        return
+        if library or flows:
+            print(json.dumps({"library": str(error), "flows_only": flows}), file=out)
+            return
+        api = stand_in(source)
     try:
         loaded = of_flows(api, path, tunables) if flows else {"ports": []}
         for port in range(0 if flows else directions):
@@ -37,6 +44,13 @@ def main():
     print(json.dumps(loaded), file=out)
 
 
+def stand_in(source):
+    module = types.ModuleType("squall_stl")
+    sys.modules["squall_stl"] = module
+    exec(compile(source, "squall_stl", "exec"), vars(module))
+    return module
+
+
 def of_flows(api, path, tunables):
     profile = api.ASTFProfile.load(path, **tunables)
     return {"flows": json.loads(profile.to_json_str(pretty=False, sort_keys=True))}
@@ -44,6 +58,8 @@ def of_flows(api, path, tunables):
 
 def of_streams(api, path, port, tunables):
     profile = api.STLProfile.load(path, direction=port % 2, port_id=port, **tunables)
+    if profile is None:
+        raise ValueError(f"it does not take these tunables: {tunables}")
     streams = [stream.to_json() for stream in profile.get_streams()]
     for stream in streams:
         # Older clients number a stream that is named only.

@@ -9,12 +9,15 @@ use std::{
 use serde::Deserialize;
 use serde_json::Value;
 use squall::{Error, Profile};
-use squall_profile::{Port, Stop};
+use squall_profile::{Format, Port, value_of};
 
-use crate::{Astf, FlowSetting, Load, Macs, Setting, Statistics, Stream, translate};
+use crate::{Astf, FlowSetting, Load, Macs, Setting, Statistics, Stream, stream::NULL, translate};
 
 /// Reads a profile with the client's library in the Python that runs there.
 const LOADER: &str = include_str!("load.py");
+
+/// In place of that library, for profiles of streams.
+const STAND_IN: &str = include_str!("../../../python/squall/_stl.py");
 
 /// A profile of TRex in a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,14 +31,16 @@ pub struct File<'a> {
     pub ports: &'a [String],
 }
 
-#[derive(Deserialize)]
-struct Loaded {
+#[derive(Default, Deserialize)]
+pub(crate) struct Loaded {
     #[serde(default)]
-    ports: Vec<Vec<Value>>,
+    pub ports: Vec<Vec<Value>>,
     /// A profile of flows, in place of streams.
-    flows: Option<Value>,
-    library: Option<String>,
-    error: Option<Vec<String>>,
+    pub flows: Option<Value>,
+    pub library: Option<String>,
+    #[serde(default)]
+    pub flows_only: bool,
+    pub error: Option<Vec<String>>,
 }
 
 /// The MAC addresses that TRex's simulator gives.
@@ -49,51 +54,107 @@ impl File<'_> {
     /// No Python, no library, what the profile itself says, and streams that cannot be sent as they
     /// are.
     pub fn load(&self) -> Result<Profile, Error> {
+        let loaded = self.loaded()?;
+        match &loaded.flows {
+            Some(value) => self.of_flows(value),
+            None => {
+                let ports: Vec<(usize, &Vec<Value>)> = loaded.ports.iter().enumerate().collect();
+                self.of_streams(&ports, self.ports)
+            }
+        }
+    }
+
+    /// The JSON that the profile comes to.
+    pub(crate) fn loaded(&self) -> Result<Loaded, Error> {
         let shown = self.path.display();
+        if let Some(format) = self.plain() {
+            return self.written(format);
+        }
         let loaded = self.ask()?;
         if let Some(why) = loaded.library {
+            let what = match loaded.flows_only {
+                true => "which profiles of flows (ASTF) need",
+                false => "which --trex-lib names",
+            };
             return Err(Error::Usage(format!(
-                "cannot load {shown}: Python does not find the library of TRex's client ({why})\n  \
-                 try --trex-lib FOLDER, automation/trex_control_plane/interactive of TRex, or set \
-                 PYTHONPATH"
+                "cannot load {shown}: Python does not find the library of TRex's client, {what} \
+                 ({why})\n  try --trex-lib FOLDER, automation/trex_control_plane/interactive of \
+                 TRex, or set PYTHONPATH"
             )));
         }
-        if let Some(lines) = loaded.error {
-            return Err(Error::Usage(format!("cannot load {shown}: {}", lines.join("\n  "))));
+        match loaded.error {
+            Some(lines) => {
+                Err(Error::Usage(format!("cannot load {shown}: {}", lines.join("\n  "))))
+            }
+            None => Ok(loaded),
         }
-        if let Some(value) = &loaded.flows {
-            return self.of_flows(value);
+    }
+
+    /// The format of streams that are written, not made by a program.
+    fn plain(&self) -> Option<Format> {
+        match self.path.extension()?.to_str()? {
+            "yaml" | "yml" => Some(Format::Yaml),
+            "json" => Some(Format::Json),
+            _ => None,
         }
+    }
+
+    /// A list of streams, the same for each port.
+    fn written(&self, format: Format) -> Result<Loaded, Error> {
+        let wrong =
+            |what: String| Error::Usage(format!("cannot load {}: {what}", self.path.display()));
+        let text = squall::read_text(self.path).map_err(|error| wrong(error.to_string()))?;
+        let value = value_of(&text, format).map_err(wrong)?;
+        let Value::Array(mut streams) = value else {
+            return Err(wrong("expected a list of streams\n  try --trex with a program".into()));
+        };
+        for stream in &mut streams {
+            // TRex's console exports the stream within a table that names it.
+            if let Some(Value::Object(inner)) = stream.get_mut("stream").map(Value::take) {
+                for (key, value) in inner {
+                    stream[key] = value;
+                }
+            }
+        }
+        Ok(Loaded { ports: vec![streams; self.ports.len()], ..Loaded::default() })
+    }
+
+    /// Streams of TRex's ports of these numbers, one address for each.
+    pub(crate) fn of_streams(
+        &self,
+        ports: &[(usize, &Vec<Value>)],
+        addresses: &[String],
+    ) -> Result<Profile, Error> {
+        let wrong =
+            |problem: crate::Problem| Error::Usage(format!("{}: {problem}", self.path.display()));
         // Files have the speed of the simulator's, and nobody who reads our signature.
         let file = |address: &String| address.starts_with("pcap:");
-        let ports: Vec<String> = self
-            .ports
+        let addresses: Vec<String> = addresses
             .iter()
             .map(|address| match file(address) && !address.contains(",speed=") {
                 true => format!("{address},speed=10Gbps"),
                 false => address.clone(),
             })
             .collect();
-        let statistics = match ports.iter().all(file) {
+        let statistics = match addresses.iter().all(file) {
             true => Statistics::Marks,
             false => Statistics::Signature,
         };
         let mut streams = Vec::new();
-        for (port, values) in loaded.ports.iter().enumerate() {
-            let wrong = |problem: crate::Problem| Error::Usage(format!("{shown}: {problem}"));
-            let numbered = numbered(values).map_err(wrong)?;
+        for (place, (number_of_port, values)) in ports.iter().enumerate() {
+            let numbered = numbered((1..).zip(values.iter())).map_err(wrong)?;
             let setting = Setting {
-                port,
+                port: place,
                 macs: MACS,
                 load: Load::Factor(1.0),
-                speed: speed_of(&ports[port]),
+                speed: speed_of(&addresses[place]),
                 statistics,
             };
             let first = streams.len();
             let name = |number: u32| match &numbered[&number].name {
-                Some(name) if loaded.ports.len() == 1 => name.clone(),
-                Some(name) => format!("{port}.{name}"),
-                None => format!("{port}.{number}"),
+                Some(name) if ports.len() == 1 => name.clone(),
+                Some(name) => format!("{number_of_port}.{name}"),
+                None => format!("{number_of_port}.{number}"),
             };
             for mut translated in translate(&numbered, &setting, name).map_err(wrong)? {
                 if let Some(next) = &mut translated.stream.next {
@@ -109,19 +170,15 @@ impl File<'_> {
         };
         Ok(Profile {
             origin: self.path.display().to_string(),
-            ports: ports.iter().enumerate().map(name).collect(),
+            ports: addresses.iter().enumerate().map(name).collect(),
             streams,
-            replays: Vec::new(),
-            flows: None,
-            attacks: Vec::new(),
             seed: 1,
-            stop: Stop::default(),
-            run: Default::default(),
+            ..Profile::default()
         })
     }
 
     /// Clients on the first port, servers on the second; or both on one.
-    fn of_flows(&self, value: &Value) -> Result<Profile, Error> {
+    pub(crate) fn of_flows(&self, value: &Value) -> Result<Profile, Error> {
         let shown = self.path.display();
         let wrong = |problem: crate::Problem| Error::Usage(format!("{shown}: {problem}"));
         if let Some(file) = self.ports.iter().find(|address| address.starts_with("pcap:")) {
@@ -155,7 +212,7 @@ impl File<'_> {
         let done = Command::new("python3")
             .args(["-c", LOADER])
             .args([&library, &path])
-            .args([self.ports.len().to_string(), tunables])
+            .args([self.ports.len().to_string(), tunables, STAND_IN.to_owned()])
             .stdin(Stdio::null())
             .output()
             .map_err(|error| {
@@ -178,14 +235,28 @@ fn speed_of(address: &str) -> Option<f64> {
     Some(rate.num as f64 / rate.den as f64)
 }
 
-/// Streams by number from 1, with the numbers of those that they name.
-fn numbered(values: &[Value]) -> Result<BTreeMap<u32, Stream>, crate::Problem> {
+/// Streams on one port of this name, to be shown as they are in a profile.
+pub fn of_port(name: &str, streams: Vec<squall_profile::Stream>) -> Profile {
+    let port = Port { name: name.to_owned(), address: "null:".into(), at: Default::default() };
+    Profile { ports: vec![port], streams, ..Profile::default() }
+}
+
+/// Streams by number, with the numbers of those that they name.
+///
+/// # Errors
+/// A stream that is none, or that names one that is not there.
+pub fn numbered<'a>(
+    values: impl IntoIterator<Item = (u32, &'a Value)>,
+) -> Result<BTreeMap<u32, Stream>, crate::Problem> {
     let mut streams: BTreeMap<u32, Stream> = BTreeMap::new();
-    for (number, value) in (1..).zip(values) {
-        streams.insert(
-            number,
-            Stream::read(value).map_err(|problem| problem.of(format!("stream {number}")))?,
-        );
+    for (number, value) in values {
+        let of = |problem: crate::Problem| problem.of(format!("stream {number}"));
+        let mut stream = Stream::read(value).map_err(of)?;
+        // Nobody resumes it here: it takes its time.
+        if stream.start_paused {
+            stream.flags |= NULL;
+        }
+        streams.insert(number, stream);
     }
     let names: BTreeMap<String, u32> = streams
         .iter()

@@ -936,7 +936,7 @@ impl Server {
             .filter(|one| profile.streams[&one.number].start_paused)
             .map(|one| one.stream.name.clone())
             .collect();
-        let factor = factor(load, &profile.streams, setting.speed)?;
+        let factor = translate::factor(load, &profile.streams, setting.speed)?;
         let profile = self.ports[port].profiles.entry(id.clone()).or_default();
         profile.active = Some(Active { sent, paused: false, load: factor, packets, ends });
         if let Err(error) = self.renew(groups) {
@@ -1034,7 +1034,7 @@ impl Server {
                 return Err(Refusal::failed("port is not active"));
             };
             let now = profile.active.as_ref().map_or(1.0, |active| active.load);
-            let by = factor(load, &profile.streams, setting.speed)?;
+            let by = translate::factor(load, &profile.streams, setting.speed)?;
             let to = match op {
                 Op::Set => by,
                 Op::Add => now + by,
@@ -1264,20 +1264,6 @@ fn load_of(params: &Params<'_>) -> Result<(Load, Op), Refusal> {
         }
     };
     Ok((load, op))
-}
-
-/// What a load is as a factor of the streams' own rates.
-fn factor(load: Load, streams: &BTreeMap<u32, Stream>, speed: Option<f64>) -> Result<f64, Refusal> {
-    let (unit, total) = match load {
-        Load::Factor(factor) => return Ok(factor),
-        Load::Total(unit, total) => (unit, total),
-    };
-    let mut own = 0.0;
-    for stream in streams.values().filter(|stream| stream.enabled) {
-        let len = vm::make(stream, stream.packet.binary.clone(), false)?.mean_len;
-        own += in_unit(unit, stream.mode.rate, len, speed)?;
-    }
-    Ok(total / own)
 }
 
 fn groups_of(

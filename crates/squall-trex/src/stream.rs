@@ -11,6 +11,9 @@ pub(crate) const SHORTEST: usize = 60;
 /// The longest frame without FCS.
 pub(crate) const LONGEST: usize = 9_238;
 
+/// The flag of a stream that sends nothing.
+pub(crate) const NULL: u32 = 8;
+
 /// Packets, their rate and number, and what changes from packet to packet.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Stream {
@@ -98,6 +101,9 @@ pub struct Packet {
 pub struct Vm {
     #[serde(default)]
     pub instructions: Vec<Instruction>,
+    /// The number of packets after which they repeat; 0: they do not.
+    #[serde(default)]
+    pub cache: u16,
 }
 
 /// In the order in which they are done for each packet.
@@ -270,7 +276,7 @@ impl Stream {
 
     /// It takes its time in a chain, and sends nothing.
     pub fn is_null(&self) -> bool {
-        self.flags & 8 != 0
+        self.flags & NULL != 0
     }
 
     /// Packets in all; `None`: without end.

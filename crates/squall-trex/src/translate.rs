@@ -183,6 +183,27 @@ pub fn translate(
     Ok(numbers.iter().map(one).collect())
 }
 
+/// A load as a factor of the streams' own rates.
+///
+/// # Errors
+/// A rate that is not known without the port's speed.
+pub fn factor(
+    load: Load,
+    streams: &BTreeMap<u32, Stream>,
+    speed: Option<f64>,
+) -> Result<f64, Problem> {
+    let (unit, total) = match load {
+        Load::Factor(factor) => return Ok(factor),
+        Load::Total(unit, total) => (unit, total),
+    };
+    let mut own = 0.0;
+    for stream in streams.values().filter(|stream| stream.enabled) {
+        let len = vm::make(stream, stream.packet.binary.clone(), false)?.mean_len;
+        own += in_unit(unit, stream.mode.rate, len, speed)?;
+    }
+    Ok(total / own)
+}
+
 fn label(number: u32, stream: &Stream) -> String {
     stream
         .name

@@ -47,7 +47,9 @@ struct Write {
 /// Makes `stream`'s packets of `packet`, which has its MAC addresses already.
 pub(crate) fn make(stream: &Stream, packet: Vec<u8>, signed: bool) -> Result<Made, Problem> {
     let instructions = clamped(stream, packet.len())?;
-    let vars = variables(&instructions, stream.random_seed)?;
+    // Packets with latency are not cached.
+    let cache = if stream.has_latency() { 0 } else { usize::from(stream.vm.cache) };
+    let vars = variables(&instructions, stream.random_seed, cache > 0)?;
     let find = |name: &str| {
         vars.iter()
             .position(|var| var.name == name)
@@ -113,8 +115,7 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, signed: bool) -> Result<Mad
             }
             Instruction::TrimPktSize { name } => {
                 let lengths = lengths(&vars[find(name)?])?;
-                made.mean_len =
-                    lengths.iter().map(|len| f64::from(*len)).sum::<f64>() / lengths.len() as f64;
+                made.mean_len = mean_len(&instructions, &vars[find(name)?]);
                 made.sizes = SizeLaw::List(lengths.iter().map(|len| len + FCS_LEN).collect());
             }
             Instruction::FixChecksumIpv4 { pkt_offset } => {
@@ -132,6 +133,9 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, signed: bool) -> Result<Mad
         }
     }
     made.vary = varies(&vars, writes)?;
+    if cache > 0 {
+        repeat(&mut made, cache);
+    }
     let frame = Frame::dissect(made.packet.clone());
     if signed {
         // The signature at the end varies, too.
@@ -143,16 +147,55 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, signed: bool) -> Result<Mad
     Ok(made)
 }
 
+/// The first `packets` packets repeat.
+fn repeat(made: &mut Made, packets: usize) {
+    let ops: Vec<Op> = made.vary.iter().map(|vary| vary.op.clone()).collect();
+    for vary in &mut made.vary {
+        let values = (0..packets as u128).map(|index| at(&ops, &vary.op, index).0).collect();
+        vary.op = Op::List { values, init: 0 };
+    }
+    if let SizeLaw::List(sizes) = &made.sizes {
+        made.sizes = SizeLaw::List(sizes.iter().copied().cycle().take(packets).collect());
+    }
+}
+
+/// The value of packet `index`, and how often the variable has wrapped until then.
+fn at(ops: &[Op], op: &Op, index: u128) -> (u128, u128) {
+    match op {
+        Op::Step { min, max, init, step } => {
+            let (range, far) = (max - min + 1, step.unsigned_abs() * index);
+            let (from, down) = if *step < 0 { (max - init, true) } else { (init - min, false) };
+            let gone = (from + far) % range;
+            (if down { max - gone } else { min + gone }, (from + far) / range)
+        }
+        Op::List { values, init } => {
+            let (place, count) = (*init as u128 + index, values.len() as u128);
+            (values[(place % count) as usize], place / count)
+        }
+        Op::After { of, then } => at(ops, then, at(ops, &ops[*of], index).1),
+        Op::Random { .. } | Op::Weighted { .. } => {
+            unreachable!("random numbers of packets that repeat are lists")
+        }
+    }
+}
+
 /// The first identification of groups, and that of packets with latency.
 const FIRST_GROUP: u16 = 0xff00;
 const WITH_LATENCY: u16 = 0xffff;
 
-/// Marks an IPv4 packet as one of a group, or as one whose latency is measured.
+/// Marks an IP packet as one of a group, or as one whose latency is measured.
 pub(crate) fn mark(packet: &mut [u8], group: Option<usize>) {
     let frame = Frame::dissect(packet.to_vec());
-    let Some(layer) = frame.layers.iter().find(|layer| layer.header.name == "ipv4") else { return };
+    let is_ip = |layer: &&squall_wire::LayerAt| ["ipv4", "ipv6"].contains(&layer.header.name);
+    let Some(layer) = frame.layers.iter().find(is_ip) else { return };
     let id = group.map_or(WITH_LATENCY, |group| FIRST_GROUP.saturating_add(group as u16));
     let at = layer.offset;
+    if layer.header.name == "ipv6" {
+        // The lowest bit of the traffic class, and the flow label.
+        packet[at + 1] = packet[at + 1] & 0xf0 | 0x10;
+        packet[at + 2..at + 4].copy_from_slice(&id.to_be_bytes());
+        return;
+    }
     packet[at + 1] |= 1;
     packet[at + 4..at + 6].copy_from_slice(&id.to_be_bytes());
     // It was an IPv4 header a line above.
@@ -222,11 +265,11 @@ fn clamped(stream: &Stream, len: usize) -> Result<Vec<Instruction>, Problem> {
     Ok(instructions)
 }
 
-fn variables(instructions: &[Instruction], seed: u32) -> Result<Vec<Var>, Problem> {
+fn variables(instructions: &[Instruction], seed: u32, repeats: bool) -> Result<Vec<Var>, Problem> {
     let mut vars: Vec<Var> = Vec::new();
     // Of the variable before: its `next_var`, and whether that stands still at first.
     let mut chain: Option<(String, bool)> = None;
-    let mut drawn = drawn(instructions, seed).into_iter();
+    let mut drawn = drawn(instructions, seed, repeats).into_iter();
     let alone = |chain: &mut Option<(String, bool)>| match chain.take() {
         Some((next, _)) => {
             Err(Problem::new(format!("next_var = {next:?} is not the next instruction")))
@@ -399,7 +442,7 @@ fn listed(name: &str, op: VarOp, values: &[u64], step: u64, leads: bool) -> Resu
 }
 
 /// What random variables give: all of a stream draw from one sequence, packet by packet.
-fn drawn(instructions: &[Instruction], seed: u32) -> Vec<Op> {
+fn drawn(instructions: &[Instruction], seed: u32, repeats: bool) -> Vec<Op> {
     let trimmed = |name: &str| {
         let trims =
             |i: &Instruction| matches!(i, Instruction::TrimPktSize { name: by } if by == name);
@@ -420,7 +463,9 @@ fn drawn(instructions: &[Instruction], seed: u32) -> Vec<Op> {
             _ => None,
         })
         .collect();
-    let listed = seed != 0 || random.iter().any(|(name, .., list)| list.is_some() || trimmed(name));
+    let listed = repeats
+        || seed != 0
+        || random.iter().any(|(name, .., list)| list.is_some() || trimmed(name));
     if !listed {
         let number = |(i, (_, _, min, max, _)): (usize, &(_, u8, u64, u64, _))| Op::Random {
             min: u128::from(*min),
@@ -539,6 +584,26 @@ fn lengths(var: &Var) -> Result<Vec<u32>, Problem> {
             Ok((0..count).map(place).collect())
         }
         _ => Err(Problem::new(format!("{:?} cannot be a length", var.name))),
+    }
+}
+
+/// The mean length that TRex has rates in bits by: of lengths in steps that between the least and
+/// the greatest, of random lengths that of a sample.
+fn mean_len(instructions: &[Instruction], var: &Var) -> f64 {
+    const SAMPLE: u32 = 10_000;
+    let made = |instruction: &&Instruction| matches!(instruction, Instruction::FlowVar { name, .. } if *name == var.name);
+    match (instructions.iter().find(made), &var.op) {
+        (Some(Instruction::FlowVar { value_list: Some(values), .. }), _) if !values.is_empty() => {
+            values.iter().sum::<u64>() as f64 / values.len() as f64
+        }
+        (_, Op::Step { min, max, .. }) => (min + max) as f64 / 2.0,
+        (Some(Instruction::FlowVar { min_value, max_value, .. }), _) => {
+            let mut random = Congruence::new(1);
+            let range = max_value - min_value;
+            let sum: u64 = (0..SAMPLE).map(|_| random.within(2, 0, range)).sum();
+            *min_value as f64 + sum as f64 / f64::from(SAMPLE)
+        }
+        _ => unreachable!("a length is a flow_var"),
     }
 }
 

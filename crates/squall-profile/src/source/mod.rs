@@ -121,6 +121,24 @@ impl Profile {
     }
 }
 
+/// What a text in a format of profiles says, whatever it is about.
+///
+/// # Errors
+/// The first mistake of syntax, with its line.
+pub fn value_of(text: &str, format: Format) -> Result<serde_json::Value, String> {
+    let tree = match format {
+        Format::Toml => toml::parse(text),
+        Format::Yaml => yaml::parse(text),
+        Format::Json => json::parse(text),
+    };
+    tree.map(|node| (&node).into()).map_err(|mistakes| {
+        mistakes.first().map_or_else(String::new, |mistake| {
+            let line = text.get(..mistake.at).map_or(1, |before| before.lines().count().max(1));
+            format!("line {line}: {}", mistake.message)
+        })
+    })
+}
+
 fn read(
     tree: Result<Node, Vec<SyntaxMistake>>,
     mut cx: Reader<'_>,

@@ -1,0 +1,389 @@
+//! Flows: what is taken of a profile, and what each side sends against a capture of TRex.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use serde::Serialize;
+use serde_json::Value;
+use squall::{
+    Error, RunOptions,
+    options::{CaptureOptions, Time},
+};
+use squall_units::Nanos;
+
+use super::{CompareSetting, Comparison, Golden, LISTED, Scratch, frames::Found, packets_of, run};
+use crate::{Astf, File, astf::Tunable};
+
+/// Flows of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct Template {
+    pub name: String,
+    pub transport: &'static str,
+    pub port: u64,
+    pub cps: Option<f64>,
+    pub limit: Option<u64>,
+    /// First and last address of clients and of servers.
+    pub clients: String,
+    pub servers: String,
+}
+
+pub fn table(templates: &[Template]) -> String {
+    if templates.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        "  template      transport   port       CPS  limit  clients, servers\n".to_owned();
+    for one in templates {
+        let cps = one.cps.map_or("-".to_owned(), |cps| cps.to_string());
+        let limit = one.limit.map_or("-".to_owned(), |limit| limit.to_string());
+        text += &format!(
+            "  {:12}  {:9}  {:5}  {cps:>8}  {limit:>5}  {}, {}\n",
+            one.name, one.transport, one.port, one.clients, one.servers
+        );
+    }
+    text
+}
+
+pub fn compare(
+    file: &File<'_>,
+    value: &Value,
+    setting: &CompareSetting<'_>,
+) -> Result<Comparison, Error> {
+    let mut comparison = Comparison::of(file.path, "flows");
+    comparison.templates = templates(value);
+    match Astf::read(value) {
+        Ok(astf) => comparison.notes.extend(astf.tunables().iter().map(note)),
+        Err(problem) => comparison.differences.push(format!("Squall does not send it: {problem}")),
+    }
+    if comparison.templates.len() > 1 {
+        comparison.notes.push(
+            "each template begins its flows at its own even rate: TRex chooses among them at random"
+                .to_owned(),
+        );
+    }
+    let address = File { ports: &["loop:compare,virtual".to_owned()], ..file.clone() };
+    if let Err(error) = address.of_flows(value) {
+        comparison.differences.push(format!("Squall does not send it: {error}"));
+    } else if let Some(golden) = setting.golden {
+        comparison.golden = Some(against(file, value, golden)?);
+    }
+    Ok(comparison)
+}
+
+fn note(tunable: &Tunable) -> String {
+    let Tunable { scope, name, value, effect } = tunable;
+    format!("{scope}: {name} = {value}: {effect}")
+}
+
+/// As the profile lists them, whatever is made of them.
+fn templates(value: &Value) -> Vec<Template> {
+    let all = value["templates"].as_array();
+    let of = |(number, template): (usize, &Value)| {
+        let client = &template["client_template"];
+        let program = &value["program_list"][index(&client["program_index"])];
+        let addresses = |side: &str| {
+            let list = &value["ip_gen_dist_list"][index(&client["ip_gen"][side]["index"])];
+            let text = |key: &str| list[key].as_str().unwrap_or("?").to_owned();
+            format!("{}-{}", text("ip_start"), text("ip_end"))
+        };
+        Template {
+            name: format!("template_{number}"),
+            transport: if program["stream"] == Value::Bool(false) { "UDP" } else { "TCP" },
+            port: client["port"].as_u64().unwrap_or(0),
+            cps: client["cps"].as_f64(),
+            limit: client["limit"].as_u64(),
+            clients: addresses("dist_client"),
+            servers: addresses("dist_server"),
+        }
+    };
+    all.into_iter().flatten().enumerate().map(of).collect()
+}
+
+fn index(value: &Value) -> usize {
+    value.as_u64().map_or(usize::MAX, |index| index as usize)
+}
+
+/// How long TRex's simulator runs, less the arrival that is due at its end; and long enough for a
+/// profile that ends by itself.
+const SIMULATED: Nanos = Nanos(4_999_000_000);
+const LIMITED: Nanos = Nanos(30_000_000_000);
+
+fn against(file: &File<'_>, value: &Value, golden: &Path) -> Result<Golden, Error> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let theirs = packets_of(golden)?;
+    let scratch = Scratch::new()?;
+    let (number, id) = (NUMBER.fetch_add(1, Ordering::Relaxed), std::process::id());
+    let ports = [format!("loop:compare-{id}-{number},virtual,max_frame=9018")];
+    let profile = File { ports: &ports, ..file.clone() }.of_flows(value)?;
+    let out = scratch.0.join("flows.pcap");
+    let limited = templates(value).iter().any(|template| template.limit.is_some());
+    let options = RunOptions {
+        duration: Some(Time(if limited { LIMITED } else { SIMULATED })),
+        capture: Some(CaptureOptions { file: Some(out.clone()), ..CaptureOptions::default() }),
+        ..RunOptions::default()
+    };
+    run(profile, options)?;
+    let mut differences = differences(&packets_of(&out)?, &theirs, by_chance(value));
+    differences.truncate(LISTED);
+    let file = golden.display().to_string();
+    Ok(Golden { file, packets: theirs.len(), differences })
+}
+
+/// TRex takes templates in random turns, and waits for random times: then only what flows carry is
+/// compared, not when they begin and each of their segments.
+fn by_chance(value: &Value) -> bool {
+    let programs = value["program_list"].as_array();
+    let commands = programs.into_iter().flatten().filter_map(|one| one["commands"].as_array());
+    let waits = commands.flatten().any(|command| command["name"] == "delay_rnd");
+    waits || value["templates"].as_array().is_some_and(|all| all.len() > 1)
+}
+
+/// What one side of a flow sent.
+#[derive(Debug, PartialEq, Eq)]
+struct Segment {
+    by_first: bool,
+    flags: u8,
+    octets: usize,
+    at_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Flow {
+    begin_ns: u64,
+    segments: Vec<Segment>,
+    /// By the side that began, and by the other.
+    octets: [Vec<u8>; 2],
+    syns: Vec<Vec<u8>>,
+}
+
+/// Transport, the address of the side that begins, and the TCP or UDP port of the other.
+type Key = (u8, Vec<u8>, u16);
+
+type End = (Vec<u8>, u16);
+
+/// A segment or datagram, dissected.
+struct Parsed<'a> {
+    protocol: u8,
+    from: End,
+    to: End,
+    flags: u8,
+    options: &'a [u8],
+    data: &'a [u8],
+}
+
+fn parse(octets: &[u8]) -> Option<Parsed<'_>> {
+    let word = |at: usize| Some(u16::from_be_bytes([*octets.get(at)?, *octets.get(at + 1)?]));
+    let mut at = 14;
+    while word(at - 2)? == 0x8100 {
+        at += 4;
+    }
+    let v6 = octets.get(at)? >> 4 == 6;
+    let (protocol, l4, end, from, to) = if v6 {
+        let end = at + 40 + usize::from(word(at + 4)?);
+        (octets.get(at + 6)?, at + 40, end, at + 8..at + 24, at + 24..at + 40)
+    } else {
+        let l4 = at + 4 * usize::from(octets.get(at)? & 15);
+        (
+            octets.get(at + 9)?,
+            l4,
+            at + usize::from(word(at + 2)?),
+            at + 12..at + 16,
+            at + 16..at + 20,
+        )
+    };
+    let tcp = match protocol {
+        6 => true,
+        17 => false,
+        _ => return None,
+    };
+    let data = l4 + if tcp { 4 * usize::from(octets.get(l4 + 12)? >> 4) } else { 8 };
+    Some(Parsed {
+        protocol: *protocol,
+        from: (octets.get(from)?.to_vec(), word(l4)?),
+        to: (octets.get(to)?.to_vec(), word(l4 + 2)?),
+        flags: if tcp { *octets.get(l4 + 13)? } else { 0 },
+        options: if tcp { octets.get(l4 + 20..data)? } else { &[] },
+        data: octets.get(data..end)?,
+    })
+}
+
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+
+/// Flows by the client's address and the server's port, in the order of their beginning.
+fn flows_of(packets: &[Found]) -> BTreeMap<Key, Vec<Flow>> {
+    let mut flows: Vec<(Key, End, Flow)> = Vec::new();
+    let mut known: BTreeMap<(u8, End, End), usize> = BTreeMap::new();
+    for packet in packets {
+        let Some(one) = parse(&packet.octets) else { continue };
+        let mut ends = [one.from.clone(), one.to.clone()];
+        ends.sort();
+        let [low, high] = ends;
+        let id = (one.protocol, low, high);
+        // A flow of the same addresses and ports begins with a SYN of its own.
+        let begins = one.flags & (SYN | ACK) == SYN;
+        let number = match known.get(&id).filter(|_| !begins) {
+            Some(number) => *number,
+            None => {
+                let key = (one.protocol, one.from.0.clone(), one.to.1);
+                let flow = Flow { begin_ns: packet.at_ns, ..Flow::default() };
+                flows.push((key, one.from.clone(), flow));
+                known.insert(id, flows.len() - 1);
+                flows.len() - 1
+            }
+        };
+        let (_, first, flow) = &mut flows[number];
+        let by_first = one.from == *first;
+        flow.segments.push(Segment {
+            by_first,
+            flags: one.flags,
+            octets: one.data.len(),
+            at_ns: packet.at_ns - flow.begin_ns,
+        });
+        flow.octets[usize::from(!by_first)].extend_from_slice(one.data);
+        if one.flags & SYN != 0 {
+            flow.syns.push(unstamped(one.options));
+        }
+    }
+    let mut grouped: BTreeMap<Key, Vec<Flow>> = BTreeMap::new();
+    for (key, _, flow) in flows {
+        grouped.entry(key).or_default().push(flow);
+    }
+    grouped
+}
+
+/// Options of a SYN without the values of timestamps.
+fn unstamped(options: &[u8]) -> Vec<u8> {
+    let mut options = options.to_vec();
+    if let Some(at) = options.windows(2).position(|pair| pair == [8, 10]) {
+        options.drain(at + 2..(at + 10).min(options.len()));
+    }
+    options
+}
+
+fn by_port(flows: BTreeMap<Key, Vec<Flow>>) -> BTreeMap<Key, Vec<Flow>> {
+    let mut all: BTreeMap<Key, Vec<Flow>> = BTreeMap::new();
+    for ((protocol, _, port), some) in flows {
+        all.entry((protocol, Vec::new(), port)).or_default().extend(some);
+    }
+    all
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+fn differences(ours: &[Found], theirs: &[Found], loose: bool) -> Vec<String> {
+    let start = |side: &[Found]| side.first().map_or(0, |packet| packet.at_ns);
+    let starts = [start(ours), start(theirs)];
+    let (mut ours, mut theirs) = (flows_of(ours), flows_of(theirs));
+    if loose {
+        (ours, theirs) = (by_port(ours), by_port(theirs));
+        for (key, flows) in &mut ours {
+            let Some(others) = theirs.get_mut(key) else { continue };
+            let number = flows.len().min(others.len());
+            flows.truncate(number);
+            others.truncate(number);
+        }
+    }
+    let mut found = Vec::new();
+    for (key, flows) in &theirs {
+        let address: String = key.1.iter().map(|octet| format!("{octet:02x}")).collect();
+        let client = format!("{address} to port {}", key.2);
+        let mine = ours.remove(key).unwrap_or_default();
+        if mine.len() != flows.len() {
+            found.push(format!("{} flows of {client} in place of {}", mine.len(), flows.len()));
+            continue;
+        }
+        for (number, (a, b)) in (1..).zip(mine.iter().zip(flows)) {
+            let text = match loose {
+                true => content(a, b),
+                false => content(a, b).or_else(|| course(a, b, starts)),
+            };
+            found.extend(text.map(|text| format!("flow {number} of {client}: {text}")));
+        }
+    }
+    if !ours.is_empty() {
+        found.push(format!("{} clients that TRex does not have", ours.len()));
+    }
+    found
+}
+
+/// What differs in what a flow offers and carries.
+fn content(ours: &Flow, theirs: &Flow) -> Option<String> {
+    if ours.syns != theirs.syns {
+        return Some(format!("options {:02x?} in place of {:02x?}", ours.syns, theirs.syns));
+    }
+    let lens = |flow: &Flow| flow.octets.each_ref().map(Vec::len);
+    (ours.octets != theirs.octets)
+        .then(|| format!("{:?} octets in place of {:?}, or other octets", lens(ours), lens(theirs)))
+}
+
+/// What differs in when it begins, and in its segments.
+fn course(ours: &Flow, theirs: &Flow, starts: [u64; 2]) -> Option<String> {
+    let [mine, its] = [ours.begin_ns - starts[0], theirs.begin_ns - starts[1]];
+    if mine.abs_diff(its) > SECOND {
+        return Some(format!("begins at {mine} ns in place of {its} ns"));
+    }
+    for (at, (a, b)) in (1..).zip(ours.segments.iter().zip(&theirs.segments)) {
+        let same = (a.by_first, a.flags, a.octets) == (b.by_first, b.flags, b.octets);
+        if !same || a.at_ns.abs_diff(b.at_ns) > SECOND {
+            return Some(format!("segment {at} is {a:?} in place of {b:?}"));
+        }
+    }
+    let [mine, its] = [ours.segments.len(), theirs.segments.len()];
+    (mine != its).then(|| format!("{mine} segments in place of {its}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A TCP segment over IPv4, from the client or to it.
+    fn segment(at_ns: u64, to_server: bool, flags: u8, data: &[u8]) -> Found {
+        let mut octets = vec![0; 54];
+        octets[12] = 8;
+        octets[14] = 0x45;
+        octets[16..18].copy_from_slice(&(40 + data.len() as u16).to_be_bytes());
+        octets[23] = 6;
+        let (client, server) = if to_server { (26, 30) } else { (30, 26) };
+        octets[client..client + 4].copy_from_slice(&[16, 0, 0, 1]);
+        octets[server..server + 4].copy_from_slice(&[48, 0, 0, 1]);
+        let (from, to) = if to_server { (34, 36) } else { (36, 34) };
+        octets[from..from + 2].copy_from_slice(&1025u16.to_be_bytes());
+        octets[to..to + 2].copy_from_slice(&80u16.to_be_bytes());
+        octets[46] = 5 << 4;
+        octets[47] = flags;
+        octets.extend_from_slice(data);
+        Found { at_ns, octets }
+    }
+
+    fn exchange(shift: u64) -> Vec<Found> {
+        vec![
+            segment(shift, true, SYN, b""),
+            segment(shift + 1_000, false, SYN | ACK, b""),
+            segment(shift + 2_000, true, 24, b"GET"),
+            segment(shift + 3_000, false, 24, b"200"),
+        ]
+    }
+
+    #[test]
+    fn a_flow_is_the_same_whenever_its_capture_began_and_not_with_another_octet() {
+        assert_eq!(differences(&exchange(0), &exchange(77), false), Vec::<String>::new());
+        let mut other = exchange(0);
+        other[3] = segment(3_000, false, 24, b"404");
+        assert!(differences(&other, &exchange(0), true)[0].contains("other octets"));
+        let mut flags = exchange(0);
+        flags[2] = segment(2_000, true, ACK, b"GET");
+        assert!(differences(&flags, &exchange(0), false)[0].contains("segment 3"));
+        assert_eq!(differences(&flags, &exchange(0), true), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_second_flow_of_the_same_ports_begins_with_its_syn() {
+        let twice = [exchange(0), exchange(10_000)].concat();
+        let text = differences(&twice, &exchange(0), false);
+        assert_eq!(text, ["2 flows of 10000001 to port 80 in place of 1"]);
+    }
+}

@@ -1,0 +1,825 @@
+"""TRex's streams in Python: what they are built of, and the JSON that TRex's clients send.
+
+It translates nothing, and needs neither Squall's library nor TRex's: `squall run --trex` loads
+profiles with it where TRex's library is missing. Packets are scapy's, or octets.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import importlib
+import importlib.util
+import ipaddress
+import os
+import pathlib
+import random
+import re
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+try:
+    from ._errors import Error
+except ImportError:
+    # By itself, it has errors of its own.
+    Error = Exception  # type: ignore[assignment, misc]
+
+#: What profiles find in ``trex.stl.api``.
+API = [
+    "CTRexVmInsFixHwCs",
+    "STLArgumentError",
+    "STLError",
+    "STLFlowLatencyStats",
+    "STLFlowStats",
+    "STLPktBuilder",
+    "STLProfile",
+    "STLScVmRaw",
+    "STLStream",
+    "STLStreamDstMAC_ARP",
+    "STLStreamDstMAC_CFG_FILE",
+    "STLStreamDstMAC_PKT",
+    "STLTXCont",
+    "STLTXMultiBurst",
+    "STLTXSingleBurst",
+    "STLTimeoutError",
+    "STLVM",
+    "STLVmFixChecksumHw",
+    "STLVmFixIcmpv6",
+    "STLVmFixIpv4",
+    "STLVmFlowVar",
+    "STLVmFlowVarRepeatableRandom",
+    "STLVmFlowVarRepetableRandom",
+    "STLVmTrimPktSize",
+    "STLVmTupleGen",
+    "STLVmWrFlowVar",
+    "STLVmWrMaskFlowVar",
+    "TRexArgumentError",
+    "TRexError",
+    "TRexTimeoutError",
+]
+
+#: Destination MAC addresses: of the port's configuration, of the packet, of ARP.
+STLStreamDstMAC_CFG_FILE, STLStreamDstMAC_PKT, STLStreamDstMAC_ARP = 0, 1, 2
+
+
+class TRexError(Error):
+    """An error; ``msg`` has its text, as in TRex."""
+
+    @property
+    def msg(self) -> str:
+        return str(self)
+
+    def brief(self) -> str:
+        """The first line."""
+        return str(self).partition("\n")[0]
+
+
+class TRexArgumentError(TRexError, ValueError):
+    """An argument is wrong."""
+
+
+class TRexTimeoutError(TRexError, TimeoutError):
+    """Traffic did not end within the timeout."""
+
+
+STLError = TRexError
+STLArgumentError = TRexArgumentError
+STLTimeoutError = TRexTimeoutError
+
+
+class STLTXMode:
+    """The rate: one of frames per second, bits per second (with or without gap and preamble), or
+    percent of the port.
+    """
+
+    def __init__(
+        self,
+        pps: float | None = None,
+        bps_L1: float | None = None,  # noqa: N803: TRex's name
+        bps_L2: float | None = None,  # noqa: N803
+        percentage: float | None = None,
+    ) -> None:
+        given = {"pps": pps, "bps_L1": bps_L1, "bps_L2": bps_L2, "percentage": percentage}
+        rates = [(unit, value) for unit, value in given.items() if value is not None]
+        if len(rates) > 1:
+            raise TRexArgumentError(
+                f"expected one of pps, bps_L1, bps_L2, percentage: found {', '.join(u for u, _ in rates)}"
+            )
+        self.unit, self.value = rates[0] if rates else ("pps", 1.0)
+        if not self.value > 0:
+            raise TRexArgumentError(f"{self.unit} = {self.value}: expected more than 0")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"rate": {"type": self.unit, "value": float(self.value)}, **self._kind()}
+
+    def _kind(self) -> dict[str, Any]:
+        return {"type": "continuous"}
+
+
+class STLTXCont(STLTXMode):
+    """Send without end."""
+
+
+class STLTXSingleBurst(STLTXMode):
+    """Send `total_pkts` frames."""
+
+    def __init__(self, total_pkts: int = 1, **rate: Any) -> None:
+        super().__init__(**rate)
+        self.total_pkts = _whole("total_pkts", total_pkts)
+
+    def _kind(self) -> dict[str, Any]:
+        return {"type": "single_burst", "total_pkts": self.total_pkts}
+
+
+class STLTXMultiBurst(STLTXMode):
+    """Send `count` bursts of `pkts_per_burst` frames, `ibg` microseconds apart."""
+
+    def __init__(
+        self, pkts_per_burst: int = 1, ibg: float = 0.0, count: int = 1, **rate: Any
+    ) -> None:
+        super().__init__(**rate)
+        self.pkts_per_burst = _whole("pkts_per_burst", pkts_per_burst)
+        self.count = _whole("count", count)
+        self.ibg = ibg
+
+    def _kind(self) -> dict[str, Any]:
+        burst = {"pkts_per_burst": self.pkts_per_burst, "ibg": self.ibg, "count": self.count}
+        return {"type": "multi_burst", **burst}
+
+
+class STLFlowStats:
+    """Count frames and octets sent and received, for the streams with this number."""
+
+    _latency = False
+
+    def __init__(self, pg_id: int, **_: Any) -> None:
+        self.pg_id = pg_id
+
+    def to_json(self) -> dict[str, Any]:
+        rule = "latency" if self._latency else "stats"
+        return {"enabled": True, "stream_id": self.pg_id, "rule_type": rule}
+
+
+class STLFlowLatencyStats(STLFlowStats):
+    """As `STLFlowStats`, with latency, jitter, loss and order."""
+
+    _latency = True
+
+
+class _Instruction:
+    """One of a field engine."""
+
+    def to_json(self, packet: STLPktBuilder) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class _Variable(_Instruction):
+    name: str
+    next_var: str | None = None
+
+
+class STLVmFlowVar(_Variable):
+    """A number that increases, decreases or is random, with each frame. Addresses can be text."""
+
+    def __init__(
+        self,
+        name: str,
+        init_value: int | str | None = None,
+        min_value: int | str = 0,
+        max_value: int | str = 255,
+        size: int = 4,
+        step: int | str = 1,
+        op: str = "inc",
+        value_list: Sequence[int | str] | None = None,
+        split_to_cores: bool = True,
+        next_var: str | None = None,
+    ) -> None:
+        _size(name, size)
+        if op not in ("inc", "dec", "random"):
+            raise TRexArgumentError(f"variable {name!r}: op = {op!r}: expected inc, dec or random")
+        if next_var is not None and (op == "random" or next_var == name):
+            raise TRexArgumentError(
+                f"variable {name!r}: next_var = {next_var!r}: expected another variable, and not a random one before it"
+            )
+        self.name, self.next_var = name, next_var
+        self._fields: dict[str, Any] = {"name": name, "size": size, "op": op}
+        self._fields |= {"step": _number(step), "split_to_cores": split_to_cores}
+        if value_list is not None:
+            self._fields["value_list"] = [_number(value) for value in value_list]
+            return
+        low, high = _number(min_value), _number(max_value)
+        if low > high:
+            raise TRexArgumentError(f"variable {name!r}: max_value {high} is below min_value {low}")
+        first = (high if op == "dec" else low) if init_value is None else _number(init_value)
+        self._fields |= {"init_value": first, "min_value": low, "max_value": high}
+
+    def to_json(self, packet: STLPktBuilder) -> dict[str, Any]:
+        return {"type": "flow_var", **self._fields, "next_var": self.next_var}
+
+
+class STLVmFlowVarRepeatableRandom(_Variable):
+    """Random numbers: `limit` of them, which then repeat."""
+
+    def __init__(
+        self,
+        name: str,
+        size: int = 4,
+        limit: int = 100,
+        seed: int | None = None,
+        min_value: int | str | None = 0,
+        max_value: int | str | None = None,
+        split_to_cores: bool = True,
+        next_var: str | None = None,
+    ) -> None:
+        _size(name, size)
+        self.name, self.next_var = name, next_var
+        self._fields = {
+            "name": name,
+            "size": size,
+            "limit": _whole("limit", limit),
+            "seed": random.randint(1, 32_000) if seed is None else seed,
+            "min_value": _number(min_value or 0),
+            "max_value": (1 << (8 * size)) - 1 if max_value is None else _number(max_value),
+            "split_to_cores": split_to_cores,
+        }
+
+    def to_json(self, packet: STLPktBuilder) -> dict[str, Any]:
+        return {"type": "flow_var_rand_limit", **self._fields, "next_var": self.next_var}
+
+
+#: As TRex first spelt it.
+STLVmFlowVarRepetableRandom = STLVmFlowVarRepeatableRandom
+
+
+class STLVmTupleGen(_Instruction):
+    """Addresses and ports of clients: each address once with a port, then the next port."""
+
+    def __init__(
+        self,
+        name: str,
+        ip_min: int | str = "0.0.0.1",
+        ip_max: int | str = "0.0.0.10",
+        port_min: int = 1025,
+        port_max: int = 65535,
+        limit_flows: int = 100_000,
+        flags: int = 0,
+    ) -> None:
+        self.name = name
+        self._fields = {"name": name, "ip_min": _number(ip_min), "ip_max": _number(ip_max)}
+        self._fields |= {"port_min": port_min, "port_max": port_max}
+        self._fields |= {"limit_flows": limit_flows, "flags": flags}
+
+    def to_json(self, packet: STLPktBuilder) -> dict[str, Any]:
+        return {"type": "tuple_flow_var", **self._fields}
+
+
+class STLVmWrFlowVar(_Instruction):
+    """Write a variable into the frame at ``"IP.src"``, ``"UDP:1.sport"`` or an offset in octets."""
+
+    def __init__(
+        self,
+        fv_name: str,
+        pkt_offset: int | str,
+        offset_fixup: int = 0,
+        add_val: int = 0,
+        is_big: bool = True,
+    ) -> None:
+        self.name, self.place, self.fixup, self.add, self.is_big = (
+            fv_name,
+            pkt_offset,
+            offset_fixup,
+            add_val,
+            is_big,
+        )
+
+    def to_json(self, packet: STLPktBuilder) -> dict[str, Any]:
+        return {"type": "write_flow_var", **self._write(packet)}
+
+    def _write(self, packet: STLPktBuilder) -> dict[str, Any]:
+        offset = packet._field(self.place) + self.fixup
+        write = {"name": self.name, "pkt_offset": offset, "add_value": self.add}
+        return {**write, "is_big_endian": self.is_big}
+
+
+class STLVmWrMaskFlowVar(STLVmWrFlowVar):
+    """As `STLVmWrFlowVar`, with its own size and mask, and the variable shifted: to the left, or
+    with a negative `shift` to the right.
+    """
+
+    def __init__(
+        self,
+        fv_name: str,
+        pkt_offset: int | str,
+        pkt_cast_size: int = 1,
+        mask: int = 0xFF,
+        shift: int = 0,
+        add_value: int = 0,
+        offset_fixup: int = 0,
+        is_big: bool = True,
+    ) -> None:
+        super().__init__(fv_name, pkt_offset, offset_fixup, add_value, is_big)
+        self._fields = {"pkt_cast_size": pkt_cast_size, "mask": mask, "shift": shift}
+
+    def to_json(self, packet: STLPktBuilder) -> dict[str, Any]:
+        return {"type": "write_mask_flow_var", **self._write(packet), **self._fields}
+
+
+class STLVmFixIpv4(_Instruction):
+    """Set the checksum of an IPv4 header: at ``"IP"``, ``"IP:1"`` or an offset in octets."""
+
+    def __init__(self, offset: int | str) -> None:
+        self.offset = offset
+
+    def to_json(self, packet: STLPktBuilder) -> dict[str, Any]:
+        return {"type": "fix_checksum_ipv4", "pkt_offset": packet._layer(self.offset)}
+
+
+class CTRexVmInsFixHwCs:
+    """Kinds of checksums of `STLVmFixChecksumHw`."""
+
+    L4_TYPE_UDP, L4_TYPE_TCP, L4_TYPE_IP = 11, 13, 17
+
+
+class STLVmFixIcmpv6(_Instruction):
+    """Set the checksum of ICMPv6."""
+
+    _type: dict[str, Any] = {"type": "fix_checksum_icmpv6"}
+
+    def __init__(self, l3_offset: int | str, l4_offset: int | str) -> None:
+        self.l3_offset, self.l4_offset = l3_offset, l4_offset
+
+    def to_json(self, packet: STLPktBuilder) -> dict[str, Any]:
+        l3, l4 = packet._layer(self.l3_offset), packet._layer(self.l4_offset)
+        return {**self._type, "l2_len": l3, "l3_len": max(l4 - l3, 0) if l4 else 0}
+
+
+class STLVmFixChecksumHw(STLVmFixIcmpv6):
+    """Set the checksums of IPv4 and of the TCP or UDP after it, as a NIC does."""
+
+    def __init__(self, l3_offset: int | str, l4_offset: int | str, l4_type: int) -> None:
+        super().__init__(l3_offset, l4_offset)
+        self._type = {"type": "fix_checksum_hw", "l4_type": l4_type}
+
+
+class STLVmTrimPktSize(_Instruction):
+    """The frame's length, without FCS, is a variable."""
+
+    def __init__(self, fv_name: str) -> None:
+        self.name = fv_name
+
+    def to_json(self, packet: STLPktBuilder) -> dict[str, Any]:
+        return {"type": "trim_pkt_size", "name": self.name}
+
+
+class STLScVmRaw:
+    """Instructions of a field engine, in order. Of `cache_size` frames, they repeat."""
+
+    def __init__(
+        self,
+        list_of_commands: Sequence[_Instruction] | None = None,
+        cache_size: int | None = None,
+    ) -> None:
+        self.commands = list(list_of_commands or ())
+        self.cache_size = cache_size
+
+    def add_cmd(self, command: _Instruction) -> None:
+        self.commands.append(command)
+
+    def _ordered(self) -> list[_Instruction]:
+        """Variables first, each before its next one: as TRex's client sends them."""
+        variables = {one.name: one for one in self.commands if isinstance(one, _Variable)}
+        followed = {one.next_var for one in variables.values() if one.next_var}
+        unknown = followed - set(variables)
+        if unknown:
+            raise TRexArgumentError(f"next_var: no variable is called {sorted(unknown)[0]!r}")
+        ordered: list[_Instruction] = []
+        for name, one in variables.items():
+            if name in followed:
+                continue
+            chain: _Variable | None = one
+            while chain is not None and chain not in ordered:
+                ordered.append(chain)
+                chain = variables.get(chain.next_var or "")
+        if len(ordered) < len(variables):
+            raise TRexArgumentError("next_var: variables name each other in a circle")
+        return ordered + [one for one in self.commands if not isinstance(one, _Variable)]
+
+    def to_json(self, packet: STLPktBuilder) -> dict[str, Any]:
+        names = {name for one in self.commands for name in _names(one)}
+        for one in self.commands:
+            wanted = getattr(one, "name", None)
+            if not _names(one) and wanted is not None and wanted not in names:
+                there_is = ", ".join(map(repr, sorted(names))) or "none"
+                raise TRexArgumentError(f"no variable is called {wanted!r}: there is {there_is}")
+        vm: dict[str, Any] = {"instructions": [one.to_json(packet) for one in self._ordered()]}
+        if self.cache_size:
+            vm["cache"] = self.cache_size
+        return vm
+
+
+def _names(instruction: _Instruction) -> list[str]:
+    """Of the variables that it makes."""
+    match instruction:
+        case STLVmTupleGen():
+            return [f"{instruction.name}.ip", f"{instruction.name}.port"]
+        case _Variable():
+            return [instruction.name]
+    return []
+
+
+class STLVM(STLScVmRaw):
+    """Instructions by methods."""
+
+    def set_cached(self, cache_size: int) -> None:
+        self.cache_size = cache_size
+
+    def var(self, name: str, min_value: Any, max_value: Any, size: int, op: str, **k: Any) -> None:
+        self.add_cmd(
+            STLVmFlowVar(name, min_value=min_value, max_value=max_value, size=size, op=op, **k)
+        )
+
+    def write(self, fv_name: str, pkt_offset: int | str, byte_order: str = "big", **k: Any) -> None:
+        self.add_cmd(STLVmWrFlowVar(fv_name, pkt_offset, is_big=byte_order == "big", **k))
+
+    def write_mask(
+        self, fv_name: str, pkt_offset: int | str, byte_order: str = "big", **k: Any
+    ) -> None:
+        k["add_value"] = k.pop("add_val", 0)
+        self.add_cmd(STLVmWrMaskFlowVar(fv_name, pkt_offset, is_big=byte_order == "big", **k))
+
+    def tuple_var(self, name: str, limit_flows: int = 0, **k: Any) -> None:
+        self.add_cmd(STLVmTupleGen(name, limit_flows=limit_flows, **k))
+
+    def repeatable_random_var(self, fv_name: str, **k: Any) -> None:
+        self.add_cmd(STLVmFlowVarRepeatableRandom(fv_name, **k))
+
+    def fix_chksum(self, offset: int | str = "IP") -> None:
+        self.add_cmd(STLVmFixIpv4(offset))
+
+    def fix_chksum_hw(self, l3_offset: int | str, l4_offset: int | str, l4_type: int) -> None:
+        self.add_cmd(STLVmFixChecksumHw(l3_offset, l4_offset, l4_type))
+
+    def fix_chksum_icmpv6(self, l3_offset: int | str, l4_offset: int | str) -> None:
+        self.add_cmd(STLVmFixIcmpv6(l3_offset, l4_offset))
+
+    def trim(self, fv_name: str) -> None:
+        self.add_cmd(STLVmTrimPktSize(fv_name))
+
+
+class STLPktBuilder:
+    """A frame, and the fields that change in it.
+
+    Parameters
+    ----------
+    pkt : scapy packet, bytes or str
+        A str is a capture, whose first packet is taken, or Squall's packet text:
+        ``"eth/ipv4(dst=48.0.0.1)/udp"``.
+    pkt_buffer : bytes
+        Instead of `pkt`.
+    vm : STLScVmRaw or list of instructions
+    path_relative_to_profile : bool
+        The capture's path is relative to the file that makes the packet.
+    """
+
+    def __init__(
+        self,
+        pkt: Any = None,
+        pkt_buffer: bytes | None = None,
+        vm: Any = None,
+        path_relative_to_profile: bool = False,
+        **_: Any,
+    ) -> None:
+        if pkt is None and pkt_buffer is None:
+            raise TRexArgumentError("STLPktBuilder: expected pkt or pkt_buffer")
+        self.packet: Any = pkt_buffer if pkt is None else pkt
+        if isinstance(pkt, str) and pkt.endswith((".pcap", ".cap", ".pcapng")):
+            folder = pathlib.Path()
+            if path_relative_to_profile:
+                folder = pathlib.Path(sys._getframe(1).f_code.co_filename).parent
+            self.packet = _first_of(folder / pkt)
+        self.vm = vm if isinstance(vm, STLScVmRaw) or vm is None else STLScVmRaw(vm)
+        self._of_profile = _loading
+
+    def octets(self) -> bytes:
+        """The frame without FCS."""
+        if isinstance(self.packet, str):
+            self.packet = _built(self.packet)
+        if self._of_profile and hasattr(self.packet, "fields_desc"):
+            return bytes(_with_defaults(self.packet))
+        return bytes(self.packet)
+
+    def to_json(self) -> dict[str, Any]:
+        binary = base64.b64encode(self.octets()).decode()
+        vm = {"instructions": []} if self.vm is None else self.vm.to_json(self)
+        return {"packet": {"binary": binary, "meta": ""}, "vm": vm}
+
+    def _given(self, field: str) -> bool:
+        """Whether the packet's first layer has the value of a field given."""
+        fields = getattr(self.packet, "fields", {})
+        return type(self.packet).__name__ == "Ether" and field in fields
+
+    def _layers(self) -> Iterator[tuple[Any, int]]:
+        """Layers, and where they begin."""
+        if hasattr(self.packet, "fields_desc"):
+            yield from self._walk(self.packet)
+        else:
+            yield from self._walk(_ether()(self.octets()))
+
+    @staticmethod
+    def _walk(layer: Any) -> Iterator[tuple[Any, int]]:
+        offset = 0
+        while layer.fields_desc:
+            yield layer, offset
+            offset += len(bytes(layer)) - len(bytes(layer.payload))
+            layer = layer.payload
+
+    def _layer(self, place: int | str) -> int:
+        """Where ``"IP:1"`` begins."""
+        if isinstance(place, int):
+            return place
+        wanted, _, nth = place.partition(":")
+        return self._nth(place, wanted, int(nth or 0))[1]
+
+    def _nth(self, place: str, wanted: str, nth: int) -> tuple[Any, int]:
+        for layer, offset in self._layers():
+            if wanted.replace("|", ".") in (type(layer).__name__, layer.name):
+                if nth == 0:
+                    return layer, offset
+                nth -= 1
+        raise TRexArgumentError(f"{place!r}: the packet has no such layer")
+
+    def _field(self, place: int | str) -> int:
+        """Where ``"IP:1.src"`` is."""
+        if isinstance(place, int):
+            return place
+        named = re.fullmatch(r"(.+?)(?::(\d+))?\.(\w+)", place)
+        if not named:
+            raise TRexArgumentError(
+                f"{place!r}: expected Layer.field or Layer:NUMBER.field, such as IP.src or IP:1.src"
+            )
+        layer, offset = self._nth(place, named[1], int(named[2] or 0))
+        octets: Any = b""
+        for desc in layer.fields_desc:
+            if desc.name == named[3]:
+                return offset + len(octets[0] if isinstance(octets, tuple) else octets)
+            octets = desc.addfield(layer, octets, layer.getfieldval(desc.name))
+        raise TRexArgumentError(f"{place!r}: {named[1]} has no field {named[3]!r}")
+
+
+class STLStream:
+    """A stream: a packet, its rate, its statistics, and the next stream.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name for ``next`` of other streams.
+    packet : STLPktBuilder, optional
+        Default: 60 octets of UDP.
+    mode : STLTXCont, STLTXSingleBurst or STLTXMultiBurst
+    enabled, self_start : bool
+    isg : float
+        Delay before the first frame, in microseconds.
+    flow_stats : STLFlowStats or STLFlowLatencyStats, optional
+    next : str, optional
+        The stream that starts when this one has ended.
+    action_count : int
+        Number of times that the stream runs before a chain ends; 0: without limit.
+    random_seed : int
+        Seed of its random variables; 0: any.
+    mac_src_override_by_pkt, mac_dst_override_mode
+        Take MAC addresses of the packet. Default: of a packet that gives them.
+    dummy_stream : bool
+        Take the time of its frames, and send none.
+    start_paused : bool
+        Send nothing until it is resumed.
+    size
+        Only in Squall: sizes as in `squall.Stream`.
+    """
+
+    def __init__(
+        self,
+        name: str | int | None = None,
+        packet: STLPktBuilder | None = None,
+        mode: STLTXMode | None = None,
+        enabled: bool = True,
+        self_start: bool = True,
+        isg: float = 0.0,
+        flow_stats: STLFlowStats | None = None,
+        next: str | int | None = None,  # noqa: A002: TRex's name
+        stream_id: int | None = None,
+        action_count: int = 0,
+        random_seed: int = 0,
+        mac_src_override_by_pkt: bool | int | None = None,
+        mac_dst_override_mode: int | None = None,
+        dummy_stream: bool = False,
+        start_paused: bool = False,
+        core_id: int = -1,
+        size: Any = None,
+    ) -> None:
+        self.name, self.enabled, self.next, self.id = name, enabled, next, stream_id
+        self.packet = packet or STLPktBuilder(pkt_buffer=_DEFAULT)
+        self.mode = mode or STLTXCont()
+        self.flow_stats, self.size = flow_stats, size
+        self._macs = (mac_src_override_by_pkt, mac_dst_override_mode)
+        self._fields = {"enabled": enabled, "self_start": self_start, "isg": float(isg)}
+        self._fields |= {"action_count": action_count, "random_seed": random_seed}
+        self._fields |= {"start_paused": start_paused, "core_id": core_id}
+        self._dummy = dummy_stream
+
+    def get_name(self) -> str | int | None:
+        return self.name
+
+    def get_id(self) -> int | None:
+        return self.id
+
+    def to_json(self) -> dict[str, Any]:
+        """As TRex's clients send it."""
+        source, destination = self._macs
+        if source is None:
+            source = self.packet._given("src")
+        if destination is None:
+            destination = int(self.packet._given("dst"))
+        flags = int(source) & 1 | (int(destination) & 3) << 1 | int(self._dummy) << 3
+        stats = {"enabled": False} if self.flow_stats is None else self.flow_stats.to_json()
+        stream = {**self._fields, "flags": flags, "mode": self.mode.to_json()}
+        stream |= {**self.packet.to_json(), "flow_stats": stats}
+        named = {"name": self.name, "next": self.next}
+        return stream | {key: value for key, value in named.items() if value is not None}
+
+
+class STLProfile:
+    """Several streams, also from files."""
+
+    def __init__(self, streams: STLStream | Sequence[STLStream] | None = None) -> None:
+        self.streams = [streams] if isinstance(streams, STLStream) else list(streams or ())
+
+    def get_streams(self) -> list[STLStream]:
+        return list(self.streams)
+
+    @staticmethod
+    def load_py(
+        python_file: str | os.PathLike[str], direction: int = 0, port_id: int = 0, **tunables: Any
+    ) -> STLProfile:
+        """The streams of a TRex Python profile, from its ``register().get_streams``.
+
+        While it is read, ``trex_stl_lib.api`` and ``trex.stl.api`` are this module, with scapy's
+        names as in TRex.
+
+        Raises
+        ------
+        TRexError
+            The file cannot be read, or is not such a profile.
+        """
+        path = pathlib.Path(python_file)
+        spec = importlib.util.spec_from_file_location(f"_squall_trex_{path.stem}", path)
+        if spec is None or spec.loader is None:
+            raise TRexError(f"{path}: expected a Python file (.py)")
+        module = importlib.util.module_from_spec(spec)
+        # As options of a command line, too: profiles parse them.
+        words = [word for key, value in tunables.items() for word in (f"--{key}", str(value))]
+        tunables.setdefault("tunables", words)
+        try:
+            with _as_trex():
+                spec.loader.exec_module(module)
+                streams = module.register().get_streams(
+                    direction=direction, port_id=port_id, **tunables
+                )
+        except TRexError:
+            raise
+        except SystemExit as error:
+            raise TRexError(f"{path}: it does not take these tunables: {words}") from error
+        except ImportError as error:
+            raise TRexError(
+                f"{path}: {error}\n  try --trex-lib FOLDER: TRex's library may have it"
+            ) from error
+        except Exception as error:
+            raise TRexError(f"{path}: {type(error).__name__}: {error}") from error
+        return STLProfile(streams)
+
+    load = load_py
+
+    @staticmethod
+    def load_pcap(*_: Any, **__: Any) -> STLProfile:
+        raise TRexError(
+            "STLProfile.load_pcap needs TRex's library\n  try --trex-lib FOLDER, or squall replay FILE"
+        )
+
+
+#: An Ethernet, IPv4 and UDP header, padded.
+_DEFAULT = bytes.fromhex(
+    "ffffffffffff00000000000008004500001c0001000040117ccd7f0000017f0000010035003500080172"
+).ljust(60, b"\0")
+
+
+#: Values that TRex's scapy has for fields that are not given, where scapy asks this machine.
+_DEFAULTS = {
+    "Ether": {"dst": "00:00:00:01:00:00", "src": "00:00:00:02:00:00"},
+    "IP": {"src": "16.0.0.1", "dst": "48.0.0.1"},
+    "IPv6": {"src": "::2"},
+}
+#: Modules that profiles find with ``from trex_stl_lib.api import *``.
+_MODULES = ["base64", "binascii", "collections", "copy", "inspect", "json", "math", "os", "random"]
+_MODULES += ["re", "socket", "string", "struct", "sys", "time"]
+#: Whether a profile is being read.
+_loading = False
+
+
+def _with_defaults(packet: Any) -> Any:
+    packet = packet.copy()
+    layer = packet
+    while layer.fields_desc:
+        for name, value in _DEFAULTS.get(type(layer).__name__, {}).items():
+            if name not in layer.fields:
+                setattr(layer, name, value)
+        layer = layer.payload
+    return packet
+
+
+@contextlib.contextmanager
+def _as_trex() -> Iterator[None]:
+    """TRex's modules are this one."""
+    global _loading
+    names = ["trex_stl_lib", "trex_stl_lib.api", "trex", "trex.stl", "trex.stl.api"]
+    api = types.ModuleType("trex_stl_lib.api")
+    # As a profile expects them of TRex's.
+    vars(api).update({name: importlib.import_module(name) for name in _MODULES})
+    with contextlib.suppress(ImportError):
+        import scapy.all
+
+        vars(api).update(
+            {name: what for name, what in vars(scapy.all).items() if not name.startswith("_")}
+        )
+    vars(api).update({name: globals()[name] for name in API})
+    before = {name: sys.modules.get(name) for name in names}
+    _loading = True
+    for name in names:
+        sys.modules[name] = api if name.endswith(".api") else types.ModuleType(name)
+    try:
+        yield
+    finally:
+        _loading = False
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
+
+
+def numbered(streams: Mapping[int, STLStream]) -> dict[str, Any]:
+    """As JSON, by number."""
+    return {str(number): stream.to_json() for number, stream in streams.items()}
+
+
+def _ether() -> Any:
+    try:
+        from scapy.layers.l2 import Ether
+    except ImportError:
+        raise TRexArgumentError(
+            "names of fields need scapy, which is not installed\n  try pip install scapy, or offsets in octets"
+        ) from None
+    return Ether
+
+
+def _first_of(path: pathlib.Path) -> bytes:
+    """The first packet of a capture."""
+    try:
+        from scapy.utils import RawPcapReader
+
+        for octets, *_ in RawPcapReader(str(path)):
+            return bytes(octets)
+    except Exception as error:
+        raise TRexArgumentError(f"cannot read the capture {path}: {error}") from error
+    raise TRexArgumentError(f"the capture {path} is empty")
+
+
+def _built(text: str) -> bytes:
+    """The frame of Squall's packet text."""
+    try:
+        from ._profile import Profile, Stream
+        from ._session import Session
+    except ImportError:
+        raise TRexArgumentError(f"{text!r}: expected a scapy packet, or octets") from None
+    profile = Profile(ports={"A": "null:,virtual"}, streams=[Stream(packet=text, rate=1)])
+    return Session(profile).plan().frames(1)[0].octets
+
+
+def _number(value: int | str) -> int:
+    if isinstance(value, int):
+        return value
+    try:
+        return int(ipaddress.ip_address(value))
+    except ValueError:
+        raise TRexArgumentError(f"{value!r}: expected a number or an address") from None
+
+
+def _size(name: str, size: int) -> None:
+    if size not in (1, 2, 4, 8):
+        raise TRexArgumentError(f"variable {name!r}: size = {size}: expected 1, 2, 4 or 8")
+
+
+def _whole(name: str, value: int) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise TRexArgumentError(f"{name} = {value!r}: expected 1 or more")
+    return value

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""`squall compare trex` of TRex's shipped profiles and captures: nothing differs. And the streams that
+profiles come to without TRex's library are those that its library makes.
+
+Without the client's library, its profiles and the captures (trex_oracle.py) this is skipped.
+"""
+
+import json
+import os
+import pathlib
+import random
+import shlex
+import subprocess
+import sys
+import tempfile
+
+from trex_oracle import ORACLE, ROOT, SQUALL, captures, skipped, unpack
+
+# Of those that are compared without --full.
+SOME, SEED = 6, 11
+# Profiles that give no streams: of another API, or settings of tagged packet groups.
+NONE = {"imix_wlc.py", "tpg_tags_conf.py", "tpg_1tag_stream.py", "tpg_dot1q_vm.py"}
+# What the stand-in does not have, and says so: captures as profiles, TRex's own scripts.
+LIBRARY_ONLY = {"pcap.py", "pcap_with_vm.py"}
+# Packets that another version of scapy builds otherwise: a query without a question, fragments.
+OF_SCAPY = {"udp_1pkt_dns.py", "udp_1pkt_frag.py"}
+# Prints, for each profile, its streams as JSON, by the library in argv[1] or the stand-in.
+DUMP = """
+import contextlib, importlib, json, os, sys, types
+library, stand_in, profiles = sys.argv[1], sys.argv[2], sys.argv[3:]
+out, sys.stdout = sys.stdout, sys.stderr
+if library:
+    sys.path.insert(0, library)
+    load = importlib.import_module("trex.stl.api").STLProfile.load
+else:
+    module = sys.modules["squall_stl"] = types.ModuleType("squall_stl")
+    exec(compile(open(stand_in).read(), "squall_stl", "exec"), vars(module))
+    load = module.STLProfile.load
+found = {}
+for path in profiles:
+    try:
+        found[path] = [stream.to_json() for stream in load(path).get_streams()]
+    except BaseException as error:
+        found[path] = str(error)
+print(json.dumps(found), file=out)
+"""
+# Of a flow variable these are for several cores; the seed is random where none is given.
+IGNORED = {"core_id", "meta", "split_to_cores", "vxlan", "ieee_1588", "seed"}
+
+
+def plain(value):
+    """Without what says nothing: defaults of one side, and what is left out by the other."""
+    if isinstance(value, dict):
+        kept = {k: plain(v) for k, v in value.items() if k not in IGNORED and v is not None}
+        return {k: v for k, v in kept.items() if v not in (0, False, "", None) or k == "enabled"}
+    if isinstance(value, list):
+        return [plain(v) for v in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def dump(root, library, profiles):
+    argv = [sys.executable, "-W", "ignore", "-c", DUMP, library]
+    argv += [str(ROOT / "python/squall/_stl.py"), *profiles]
+    done = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise SystemExit(f"cannot load the profiles: {done.stderr[-1000:]}")
+    return json.loads(done.stdout)
+
+
+def same_streams(root, library, profiles):
+    """Profiles whose streams differ without TRex's library."""
+    theirs, ours = dump(root, str(library), profiles), dump(root, "", profiles)
+    failed = 0
+    for path, streams in theirs.items():
+        if isinstance(streams, str):
+            continue
+        mine = ours[path]
+        if isinstance(mine, str):
+            if pathlib.Path(path).name not in LIBRARY_ONLY or "library" not in mine:
+                failed += 1
+                print(f"{path}: {mine}")
+        elif plain(mine) != plain(streams) and pathlib.Path(path).name not in OF_SCAPY:
+            failed += 1
+            print(f"{path}: other streams without TRex's library")
+            for one, other in zip(plain(mine), plain(streams)):
+                print(
+                    *(
+                        f"  {k}: {one.get(k)} in place of {other.get(k)}"
+                        for k in one.keys() | other.keys()
+                        if one.get(k) != other.get(k)
+                    ),
+                    sep="\n",
+                )
+    return failed
+
+
+def compared(root, arguments):
+    """What `squall compare trex` has to say, and its exit status."""
+    command = [SQUALL, "compare", "trex", *arguments, "--json", "-"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=900)
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def goldens(root, library, all_of_them):
+    failed = 0
+    manifest = json.loads((ORACLE / "goldens/manifest.json").read_text())
+    one_core = [g for g in manifest if "-c 2" not in g["o"] and "--cc" not in g["o"]]
+    chosen = one_core if all_of_them else random.Random(SEED).sample(one_core, SOME)
+    for golden in chosen:
+        name = golden["golden"]
+        arguments = [golden["prof"], "--trex-lib", str(library)]
+        arguments += ["--golden", str(ORACLE / "goldens" / golden["k"] / name)]
+        if "dependent_vars_all" in name:
+            op, size, step = name.removesuffix(".pcap").split("_")[3:]
+            arguments += ["-t", f"op={op},size={size},step={step}"]
+        status, _, said = compared(root, arguments)
+        if status:
+            failed += 1
+            print(f"{shlex.join(arguments)}: exit status {status} {said[:500]}")
+    print(f"{len(chosen)} captures, {failed} different")
+    return failed
+
+
+def altered(root, library, folder):
+    """A capture with one octet changed differs, and a profile that cannot be loaded is an error."""
+    golden = bytearray((ORACLE / "goldens/stl/imix.pcap").read_bytes())
+    golden[24 + 16 + 40] ^= 1
+    wrong = folder / "wrong.pcap"
+    wrong.write_bytes(golden)
+    arguments = ["stl/imix.py", "--trex-lib", str(library)]
+    status, result, _ = compared(root, [*arguments, "--golden", str(wrong)])
+    found = result["profiles"][0]["golden"]["differences"]
+    if status != 1 or not any(text.startswith("capture") for text in found):
+        print(f"a changed capture: exit status {status}, {found}")
+        return 1
+    (root / "none.py").write_text("def register(: pass")
+    status, *_ = compared(root, ["none.py", "--trex-lib", str(library)])
+    if status != 2:
+        print(f"a profile that is none: exit status {status}")
+    return int(status != 2)
+
+
+def main():
+    if skipped():
+        return 0
+    full = "--full" in sys.argv
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        library = unpack(folder)
+        # Where scapy is not installed, the library brings it.
+        os.environ.pop("PYTHONPATH", None)
+        captures(folder)
+        root = folder / "trex"
+        paths = sorted(root.glob("stl/*.py")) + sorted(root.glob("stl/*.yaml"))
+        if full:
+            paths += sorted(root.glob("stl/hlt/*.py"))
+        profiles = [str(p.relative_to(root)) for p in paths if p.name not in NONE]
+        failed = same_streams(
+            root, library, [p for p in profiles if p.endswith(".py") and "hlt" not in p]
+        )
+        chosen = profiles if full else random.Random(SEED).sample(profiles, SOME)
+        status, result, said = compared(root, [*chosen, "--trex-lib", str(library)])
+        for profile in result.get("profiles", []):
+            print(
+                *(f"{profile['profile']}: {text}" for text in profile["differences"]),
+                sep="\n",
+                end="",
+            )
+        print(f"{len(chosen)} profiles, {result.get('differ')} different")
+        if status:
+            failed += 1
+            print(f"exit status {status}: {said[:1000]}")
+        failed += goldens(root, library, full) + altered(root, library, folder)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
