@@ -7,6 +7,7 @@ statistics, latency. A dozen of the profiles; all of them with --full.
 Without the client and its profiles (trex_oracle.py) this is skipped. Broken messages are sent without the client, too.
 """
 
+import base64
 import glob
 import json
 import os
@@ -151,6 +152,83 @@ def controls(api, client):
         raise Failed("traffic is active after stop")
     client.get_xstats(0)
     print("pause, resume, update, stop as TRex's client wants them")
+
+
+def driven(api, client):
+    """As test frameworks drive it: a rate of both ports together with a stream that measures
+    latency, all packets of rate and duration, a histogram of HdrHistogram; traffic that one client
+    starts and another stops, with counters from the difference of two snapshots."""
+
+    def stream(port, group=None, vm=None, packet=None):
+        if packet is None:
+            packet = api.Ether() / api.IP(src=f"10.10.{port}.2", dst="20.20.20.2", proto=61)
+            packet = packet / (b"x" * 26)
+        stats = None if group is None else api.STLFlowLatencyStats(pg_id=group)
+        packet = api.STLPktBuilder(pkt=packet, vm=vm)
+        return api.STLStream(packet=packet, flow_stats=stats, mode=api.STLTXCont(pps=9000))
+
+    client.reset(ports=[0, 1])
+    random = api.STLScVmRaw(
+        [
+            api.STLVmFlowVarRepeatableRandom(
+                "dst", min_value="20.0.0.0", max_value="20.1.134.159", size=4, limit=2**24 - 1
+            ),
+            api.STLVmWrFlowVar("dst", pkt_offset="IP.dst"),
+            api.STLVmFixIpv4(offset="IP"),
+        ]
+    )
+    for port in (0, 1):
+        client.add_streams([stream(port, vm=random), stream(port, port)], ports=[port])
+    try:
+        short = api.Ether() / api.IPv6() / api.UDP() / (b"x" * 15)
+        client.add_streams(stream(0, 2, packet=short), ports=[0])
+        raise Failed("a packet without room for its statistics was taken")
+    except api.STLError as error:
+        same("why", "16 octets of payload, and the packet has 15" in str(error), True)
+    client.clear_stats()
+    client.start(ports=[0, 1], mult="1000pps", duration=2, core_mask=api.STLClient.CORE_MASK_PIN)
+    client.wait_on_traffic(ports=[0, 1])
+    stats = client.get_stats()
+    for port in (0, 1):
+        same(f"packets of port {port}", stats[port]["opackets"], 2000)
+        same(f"lost from port {port}", stats[1 - port]["ipackets"] - 2000 in range(20), True)
+        same(f"recorded of port {port}", recorded(stats["latency"][port]["latency"]["hdrh"]), 1000)
+
+    client.start(ports=[0, 1], mult="500pps")
+    before = [dict(client.ports[port].get_xstats().reference_stats) for port in (0, 1)]
+    client.disconnect(stop_traffic=False, release_ports=True)
+    time.sleep(1)
+    other = api.STLClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
+    other.connect()
+    other.acquire(force=True)
+    other.stop(ports=[0, 1])
+    now = [other.get_xstats(port) for port in (0, 1)]
+    for port in (0, 1):
+        sent = now[port]["tx_good_packets"] - before[port]["tx_good_packets"]
+        came = now[1 - port]["rx_good_packets"] - before[1 - port]["rx_good_packets"]
+        if not 400 < sent <= came <= sent + 20:
+            raise Failed(f"{sent} packets of port {port} after a second at 500, {came} arrived")
+    other.disconnect()
+    client.connect()
+    client.acquire(force=True)
+    print("counters of a driver: all packets, latency as a histogram, starts and stops apart")
+
+
+def recorded(text):
+    """The values of a histogram in HdrHistogram's V2 format."""
+    octets = base64.b64decode(text)
+    same("cookie", octets[:4].hex(), "1c849314")
+    plain = zlib.decompress(octets[8:])
+    same("cookie", plain[:4].hex(), "1c849313")
+    total, number, shift = 0, 0, 0
+    for octet in plain[40:]:
+        number |= (octet & 127) << shift
+        shift += 7
+        if octet < 128:
+            # Even numbers are counts; the others are runs of zeros.
+            total += 0 if number & 1 else number >> 1
+            number = shift = 0
+    return total
 
 
 def two(api, client):
@@ -345,6 +423,7 @@ def inside(folder, argv):
             client = api.STLClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
             client.connect()
             controls(api, client)
+            driven(api, client)
             two(api, client)
             services(api, client, folder)
             profiles(api, client, "--full" in argv, [a for a in argv if a[0] != "-"])

@@ -7,6 +7,7 @@
 mod captures;
 mod counters;
 mod flows;
+mod hdr;
 mod replays;
 
 use std::{
@@ -17,7 +18,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 use squall::{Error, driving::Start};
-use squall_profile::Mode;
+use squall_profile::{Late, Mode};
 use squall_units::{MacAddr, Nanos};
 
 use captures::{Captures, now};
@@ -46,6 +47,8 @@ const SILENT: Duration = Duration::from_secs(10);
 const GONE: Duration = Duration::from_secs(60);
 /// Events that wait for a session at most.
 const WAITING: usize = 10_000;
+/// How long after its duration a port ends at the latest whose streams end by themselves.
+const LATE: Duration = Duration::from_millis(100);
 /// Runs of streams of a chain that are followed to know how many packets it has.
 const FOLLOWED: usize = 100_000;
 
@@ -218,12 +221,10 @@ impl Server {
         for (number, port) in self.ports.iter().enumerate() {
             for (id, profile) in &port.profiles {
                 let Some(active) = &profile.active else { continue };
-                let names =
-                    || active.sent.iter().map(|one| one.stream.name.clone()).collect::<Vec<_>>();
                 let late = active.ends.is_some_and(|end| now >= end);
                 if ended
                     || late
-                    || active.packets.is_some_and(|all| self.traffic.sent(&names()) >= all)
+                    || active.packets.is_some_and(|all| self.traffic.sent(&active.sent) >= all)
                 {
                     over.push((number, id.clone()));
                 }
@@ -773,6 +774,7 @@ impl Server {
                         "lat": {
                             "average": told.mean, "total_max": told.max, "total_min": told.min,
                             "last_max": told.max, "jit": told.jitter, "histogram": histogram,
+                            "hdrh": hdr::encoded(told.bins.iter()),
                         },
                         "er": {
                             "drp": counts.lost, "ooo": counts.reordered, "dup": counts.duplicates,
@@ -921,14 +923,11 @@ impl Server {
             return Err(Refusal::failed("no enabled stream starts by itself"));
         }
         let packets = packets_of(&sent);
-        let mut ends = None;
-        if duration > 0.0 && duration < 1e9 {
-            let lasts = Nanos((duration * 1e9) as u64);
-            for one in &mut sent {
-                one.stream.duration = Some(lasts);
-            }
-            // Those that follow others began later.
-            ends = Some(Instant::now() + Duration::from_secs_f64(duration));
+        let lasts = (duration > 0.0 && duration < 1e9).then(|| Duration::from_secs_f64(duration));
+        for one in &mut sent {
+            one.stream.duration = lasts.map(|lasts| Nanos(lasts.as_nanos() as u64));
+            // Clients count on all packets that the rate and the duration give.
+            one.stream.late = Late::CatchUp;
         }
         let groups = groups_of(&sent, &profile.streams, port);
         let paused: Vec<String> = sent
@@ -938,10 +937,16 @@ impl Server {
             .collect();
         let factor = factor(load, &profile.streams, setting.speed)?;
         let profile = self.ports[port].profiles.entry(id.clone()).or_default();
-        profile.active = Some(Active { sent, paused: false, load: factor, packets, ends });
+        // Those that follow others begin later and end with them; the others end by themselves.
+        let follows = sent.iter().any(|one| one.stream.next.is_some());
+        let grace = if follows { Duration::ZERO } else { LATE };
+        profile.active = Some(Active { sent, paused: false, load: factor, packets, ends: None });
         if let Err(error) = self.renew(groups) {
             self.ports[port].profiles.entry(id).or_default().active = None;
             return Err(error.into());
+        }
+        if let Some(active) = self.active(port, &id) {
+            active.ends = lasts.map(|lasts| Instant::now() + lasts + grace);
         }
         for name in paused {
             self.traffic.pause(&name)?;
@@ -949,6 +954,10 @@ impl Server {
         self.event(10, json!({ "port_id": port, "profile_id": id }));
         self.event(0, json!({ "port_id": port }));
         Ok(json!({ "multiplier": factor, "ts": now() }))
+    }
+
+    fn active(&mut self, port: usize, id: &str) -> Option<&mut Active> {
+        self.ports[port].profiles.get_mut(id)?.active.as_mut()
     }
 
     /// The run sends what is active now.

@@ -1,7 +1,7 @@
 //! The run that sends for all ports of the server, and what it has counted.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -72,6 +72,8 @@ pub struct Latency {
     pub jitter: f64,
     /// Packets by the least delay of their class.
     pub histogram: BTreeMap<u64, u64>,
+    /// Edges in nanoseconds, and packets.
+    pub bins: Vec<(u64, u64, u64)>,
 }
 
 /// The streams that one profile of one port sends, as they are in the run.
@@ -286,11 +288,12 @@ impl Traffic {
         }
     }
 
-    /// Packets that the streams of these names have sent in all.
-    pub fn sent(&self, names: &[String]) -> u64 {
+    /// Packets that these streams have sent in all.
+    pub fn sent(&self, sent: &Sent) -> u64 {
         let Some(run) = &self.run else { return 0 };
         let (now, _) = run.driven.totals(AGE);
-        let ours = now.streams.iter().filter(|stream| names.contains(&stream.name));
+        let names: HashSet<&str> = sent.iter().map(|one| one.stream.name.as_str()).collect();
+        let ours = now.streams.iter().filter(|stream| names.contains(stream.name.as_str()));
         ours.map(|stream| stream.tx_packets).sum()
     }
 
@@ -388,7 +391,7 @@ impl Running {
                 let summary = delay.delay;
                 let mut histogram = BTreeMap::new();
                 let bins = told.and_then(|rx| rx.latency_ns.as_ref()).map(|delay| &delay.bins);
-                for (lower, _, count) in bins.into_iter().flatten() {
+                for (lower, _, count) in bins.iter().copied().flatten() {
                     *histogram.entry(class_of(lower / 1000)).or_default() += count;
                 }
                 counts.latency = Some(Latency {
@@ -397,6 +400,7 @@ impl Running {
                     max: summary.max_ns as f64 / 1e3,
                     jitter: told.and_then(|rx| rx.jitter_ns).unwrap_or(0.0) / 1e3,
                     histogram,
+                    bins: bins.cloned().unwrap_or_default(),
                 });
             }
         }

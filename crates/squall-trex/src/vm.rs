@@ -16,6 +16,9 @@ use crate::{
 /// Values that a list made of a variable may have.
 const LONGEST_LIST: u64 = 1 << 20;
 
+/// Octets at the end of packets by which they are measured.
+const SIGNATURE: usize = 16;
+
 /// What a stream's packets are.
 #[derive(Debug)]
 pub(crate) struct Made {
@@ -134,6 +137,7 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, signed: bool) -> Result<Mad
     made.vary = varies(&vars, writes)?;
     let frame = Frame::dissect(made.packet.clone());
     if signed {
+        has_room(&made, &frame)?;
         // The signature at the end varies, too.
         fixes.extend(frame.checksums.iter().map(|sum| sum.at));
     }
@@ -141,6 +145,30 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, signed: bool) -> Result<Mad
     fixes.dedup();
     made.recompute = fixes.into_iter().map(|at| name_of(&frame, at)).collect::<Result<_, _>>()?;
     Ok(made)
+}
+
+/// Whether a signature fits into the shortest packet, behind headers and variables.
+fn has_room(made: &Made, frame: &Frame) -> Result<(), Problem> {
+    let ends = made.vary.iter().filter_map(|vary| match &vary.field {
+        FieldRef::Offset { offset, octets, .. } => Some(offset + octets),
+        FieldRef::Name(_) => None,
+    });
+    let taken = ends.chain([frame.payload]).max().unwrap_or(0);
+    let shortest = match &made.sizes {
+        SizeLaw::List(sizes) => {
+            sizes.iter().min().map_or(0, |size| size.saturating_sub(FCS_LEN) as usize)
+        }
+        _ => made.packet.len(),
+    };
+    let free = shortest.saturating_sub(taken);
+    match free >= SIGNATURE {
+        true => Ok(()),
+        false => Err(Problem::new(format!(
+            "statistics need {SIGNATURE} octets of payload, and the packet has {free}: try a frame \
+             of {} octets or more, FCS included",
+            made.packet.len() + SIGNATURE - free + FCS_LEN as usize
+        ))),
+    }
 }
 
 /// The first identification of groups, and that of packets with latency.
@@ -274,17 +302,10 @@ fn variables(instructions: &[Instruction], seed: u32) -> Result<Vec<Var>, Proble
             } => {
                 octets_of(name, *size)?;
                 ordered(name, *min_value, *max_value)?;
-                if !(1..=LONGEST_LIST).contains(limit) {
-                    return Err(Problem::new(format!(
-                        "{name:?}: limit = {limit}: expected 1 to {LONGEST_LIST}"
-                    )));
-                }
-                let mut random = Congruence::new(*seed);
-                let values = (0..*limit)
-                    .map(|_| u128::from(random.within(*size, *min_value, *max_value)))
-                    .collect();
                 let next = next_var.clone().filter(|next| !next.is_empty());
-                (name.clone(), *size, Op::List { values, init: 0 }, next, false)
+                let linked = next.is_some() || chain.is_some();
+                let op = rand_limit(name, *size, *seed, *limit, (*min_value, *max_value), linked)?;
+                (name.clone(), *size, op, next, false)
             }
             Instruction::TupleFlowVar {
                 name,
@@ -344,6 +365,33 @@ fn ordered(name: &str, min: u64, max: u64) -> Result<(), Problem> {
             Err(Problem::new(format!("{name:?} goes from {min} to {max}: expected min <= max")))
         }
     }
+}
+
+/// Random values that repeat after `limit`: TRex's own, as long as a list of them is of a size to be
+/// kept; else as many of Squall's.
+fn rand_limit(
+    name: &str,
+    size: u8,
+    seed: u64,
+    limit: u64,
+    (min, max): (u64, u64),
+    linked: bool,
+) -> Result<Op, Problem> {
+    if limit == 0 || linked && limit > LONGEST_LIST {
+        let expected = if linked { format!("1 to {LONGEST_LIST}") } else { "1 or more".into() };
+        return Err(Problem::new(format!("{name:?}: limit = {limit}: expected {expected}")));
+    }
+    if limit > LONGEST_LIST {
+        return Ok(Op::Random {
+            min: min.into(),
+            max: max.into(),
+            limit: Some(limit),
+            seed: Some(seed),
+        });
+    }
+    let mut random = Congruence::new(seed);
+    let values = (0..limit).map(|_| u128::from(random.within(size, min, max))).collect();
+    Ok(Op::List { values, init: 0 })
 }
 
 /// Increments or decrements over a range that is widened to whole steps; and whether the first value
