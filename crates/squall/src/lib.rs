@@ -47,6 +47,7 @@ pub mod replay;
 pub mod selftest;
 mod session;
 mod sources;
+pub mod speaking;
 pub mod totals;
 
 pub use capture::Capture;
