@@ -198,6 +198,21 @@ def driven(api, client):
         same(f"lost from port {port}", stats[1 - port]["ipackets"] - 2000 in range(20), True)
         same(f"recorded of port {port}", recorded(stats["latency"][port]["latency"]["hdrh"]), 1000)
 
+    # Both ports are open for what one of them sends.
+    client.reset(ports=[0, 1])
+    jumbo = api.Ether() / api.IP(src="10.10.0.2", dst="20.20.20.2", proto=61) / (b"x" * 8962)
+    client.add_streams(stream(0, 3, packet=jumbo), ports=[0])
+    client.add_streams(stream(1), ports=[1])
+    client.clear_stats()
+    client.start(ports=[0, 1], mult="200pps", duration=1)
+    client.wait_on_traffic(ports=[0, 1])
+    stats = client.get_stats()
+    same("long packets", (stats[0]["opackets"], stats[1]["opackets"]), (200, 200))
+    same("recorded of them", recorded(stats["latency"][3]["latency"]["hdrh"]), 200)
+
+    client.reset(ports=[0, 1])
+    for port in (0, 1):
+        client.add_streams(stream(port), ports=[port])
     client.start(ports=[0, 1], mult="500pps")
     before = [dict(client.ports[port].get_xstats().reference_stats) for port in (0, 1)]
     client.disconnect(stop_traffic=False, release_ports=True)

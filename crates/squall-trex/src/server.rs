@@ -632,9 +632,9 @@ impl Server {
         };
         let host = squall::host();
         json!({
-            "hostname": "squall", "uptime": format!("{:?}", self.since.elapsed()),
+            "hostname": host.name, "uptime": format!("{:?}", self.since.elapsed()),
             "dp_core_count": 1, "dp_core_count_per_port": 1,
-            "core_type": serde_json::to_value(&host).ok().and_then(|host| host["cpu"].as_str().map(str::to_owned)).unwrap_or_default(),
+            "core_type": host.cpu_model,
             "is_multiqueue_mode": false, "advanced_per_stream_stats": false,
             "port_count": self.ports.len(),
             "ports": self.ports.iter().enumerate().map(port).collect::<Vec<_>>(),

@@ -25,6 +25,8 @@ use crate::Translated;
 const AGE: Duration = Duration::from_millis(50);
 /// How long a run has for its end: what is under way is received.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest frame of Ethernet without jumbo frames, with FCS.
+const USUAL: u32 = 1518;
 const FCS: u64 = squall_units::FCS_LEN as u64;
 
 /// A port of the server, as it is configured and named.
@@ -221,15 +223,17 @@ impl Traffic {
         self.run.as_ref().map_or(Ok(()), |run| run.driven.with(what))
     }
 
+    /// What each port is to take: what any of them sends may come to it.
     fn longest(&self, sent: &[&Sent]) -> Vec<u32> {
-        let mut longest: Vec<u32> =
-            self.places.iter().map(|place| place.longest.min(1518)).collect();
+        let mut own = vec![0; self.places.len()];
         for stream in sent.iter().flat_map(|sent| sent.iter()).map(|one| &one.stream) {
             let PacketSource::Octets(octets) = &stream.packet else { continue };
             let length = octets.len() as u32 + squall_units::FCS_LEN;
-            longest[stream.port] = longest[stream.port].max(length);
+            own[stream.port] = own[stream.port].max(length);
         }
-        longest
+        let any = own.iter().fold(USUAL, |any, own| any.max(*own));
+        let of = |(place, own): (&Place, &u32)| any.min(place.longest).max(*own);
+        self.places.iter().zip(&own).map(of).collect()
     }
 
     /// # Errors

@@ -160,7 +160,8 @@ fn has_room(made: &Made, frame: &Frame) -> Result<(), Problem> {
         }
         _ => made.packet.len(),
     };
-    let free = shortest.saturating_sub(taken);
+    // What the headers' lengths leave out is no payload.
+    let free = if frame.trailer > 0 { 0 } else { shortest.saturating_sub(taken) };
     match free >= SIGNATURE {
         true => Ok(()),
         false => Err(Problem::new(format!(
@@ -797,6 +798,46 @@ mod tests {
         );
         let apart = json!([var("a", "inc", (1, 1, 3), 1, Some("b")), write("a", 50)]);
         assert!(made(apart).expect_err("no b").to_string().contains("next"));
+    }
+
+    #[test]
+    fn long_random_sequences_are_laws_and_short_ones_are_lists() {
+        let random = |limit: u64, next: Option<&str>| {
+            let random = json!({ "type": "flow_var_rand_limit", "name": "v", "size": 4, "seed": 3,
+                "limit": limit, "min_value": 5, "max_value": 9, "next_var": next });
+            made(json!([random, write("v", 50)])).map(|made| made.vary[0].op.clone())
+        };
+        let Ok(Op::List { values, .. }) = random(1 << 20, None) else { panic!("a list") };
+        assert_eq!(values.len(), 1 << 20);
+        let law = Op::Random { min: 5, max: 9, limit: Some((1 << 24) - 1), seed: Some(3) };
+        assert_eq!(random((1 << 24) - 1, None), Ok(law));
+        let linked = random((1 << 24) - 1, Some("w")).expect_err("no list can be this long");
+        assert!(linked.to_string().contains("expected 1 to 1048576"), "{linked}");
+        assert!(random(0, None).is_err());
+    }
+
+    #[test]
+    fn packets_without_room_for_a_signature_are_refused() {
+        let signed = |vm| {
+            let stream = stream(vm);
+            make(&stream, stream.packet.binary.clone(), true).map(|made| made.mean_len)
+        };
+        assert_eq!(signed(json!([])), Ok(81.0));
+        let at = |offset: usize| json!([var("v", "inc", (1, 1, 3), 1, None), write("v", offset)]);
+        assert_eq!(signed(at(63)), Ok(81.0));
+        let behind = signed(at(64)).expect_err("a variable is where the signature is to be");
+        assert!(behind.to_string().contains("the packet has 15"), "{behind}");
+        let trim = |least: u64| {
+            let trim = json!({ "type": "trim_pkt_size", "name": "v" });
+            json!([var("v", "inc", (least, least, 81), 1, None), trim])
+        };
+        assert_eq!(signed(trim(61)), Ok(71.0), "19 octets of payload and more");
+        let mut long = stream(json!([]));
+        // Of an IPv6 packet's 60 octets 6 are payload.
+        long.packet.binary = [&[0; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 6, 59, 64]].concat();
+        long.packet.binary.resize(60, 0);
+        let short = make(&long, long.packet.binary.clone(), true).map(|_| ());
+        assert!(short.expect_err("too short").to_string().contains("has 6: try a frame of 74"));
     }
 
     #[test]
