@@ -2,16 +2,21 @@
 """TRex's stock Python client and console, unchanged, drive `squall serve --trex` in a lab: connect,
 reset, the shipped profiles loaded, started at 1,000 frames a second and stopped, with counters as
 the receiving interface has them; two clients and a port that one takes away; pause, update,
-statistics, latency. A dozen of the profiles; all of them with --full.
+statistics, latency; what drivers of test frameworks read; addresses of ports, which Linux pings.
+A dozen of the profiles; all of them with --full.
 
 Without the client and its profiles (trex_oracle.py) this is skipped. Broken messages are sent without the client, too.
 """
 
+import base64
 import glob
+import ipaddress
 import json
 import os
 import pathlib
 import random
+import socket
+import struct
 import sys
 import time
 import warnings
@@ -153,6 +158,125 @@ def controls(api, client):
     print("pause, resume, update, stop as TRex's client wants them")
 
 
+def driven(api, client):
+    """As test frameworks drive it: a rate of both ports together with a stream that measures
+    latency, all packets of rate and duration, a histogram of HdrHistogram; traffic that one client
+    starts and another stops, with counters from the difference of two snapshots."""
+
+    def stream(port, group=None, vm=None, packet=None):
+        if packet is None:
+            packet = api.Ether() / api.IP(src=f"10.10.{port}.2", dst="20.20.20.2", proto=61)
+            packet = packet / (b"x" * 26)
+        stats = None if group is None else api.STLFlowLatencyStats(pg_id=group)
+        packet = api.STLPktBuilder(pkt=packet, vm=vm)
+        return api.STLStream(packet=packet, flow_stats=stats, mode=api.STLTXCont(pps=9000))
+
+    client.reset(ports=[0, 1])
+    random = api.STLScVmRaw(
+        [
+            api.STLVmFlowVarRepeatableRandom(
+                "dst", min_value="20.0.0.0", max_value="20.1.134.159", size=4, limit=2**24 - 1
+            ),
+            api.STLVmWrFlowVar("dst", pkt_offset="IP.dst"),
+            api.STLVmFixIpv4(offset="IP"),
+        ]
+    )
+    for port in (0, 1):
+        client.add_streams([stream(port, vm=random), stream(port, port)], ports=[port])
+    try:
+        short = api.Ether() / api.IPv6() / api.UDP() / (b"x" * 15)
+        client.add_streams(stream(0, 2, packet=short), ports=[0])
+        raise Failed("a packet without room for its statistics was taken")
+    except api.STLError as error:
+        same("why", "16 octets of payload, and the packet has 15" in str(error), True)
+    client.clear_stats()
+    client.start(ports=[0, 1], mult="1000pps", duration=2, core_mask=api.STLClient.CORE_MASK_PIN)
+    client.wait_on_traffic(ports=[0, 1])
+    stats = client.get_stats()
+    for port in (0, 1):
+        same(f"packets of port {port}", stats[port]["opackets"], 2000)
+        same(f"lost from port {port}", stats[1 - port]["ipackets"] - 2000 in range(20), True)
+        same(f"recorded of port {port}", recorded(stats["latency"][port]["latency"]["hdrh"]), 1000)
+
+    # Both ports are open for what one of them sends.
+    client.reset(ports=[0, 1])
+    jumbo = api.Ether() / api.IP(src="10.10.0.2", dst="20.20.20.2", proto=61) / (b"x" * 8962)
+    client.add_streams(stream(0, 3, packet=jumbo), ports=[0])
+    client.add_streams(stream(1), ports=[1])
+    client.clear_stats()
+    client.start(ports=[0, 1], mult="200pps", duration=1)
+    client.wait_on_traffic(ports=[0, 1])
+    stats = client.get_stats()
+    same("long packets", (stats[0]["opackets"], stats[1]["opackets"]), (200, 200))
+    same("recorded of them", recorded(stats["latency"][3]["latency"]["hdrh"]), 200)
+
+    client.reset(ports=[0, 1])
+    for port in (0, 1):
+        client.add_streams(stream(port), ports=[port])
+    client.start(ports=[0, 1], mult="500pps")
+    before = [dict(client.ports[port].get_xstats().reference_stats) for port in (0, 1)]
+    client.disconnect(stop_traffic=False, release_ports=True)
+    time.sleep(1)
+    other = api.STLClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
+    other.connect()
+    other.acquire(force=True)
+    other.stop(ports=[0, 1])
+    now = [other.get_xstats(port) for port in (0, 1)]
+    for port in (0, 1):
+        sent = now[port]["tx_good_packets"] - before[port]["tx_good_packets"]
+        came = now[1 - port]["rx_good_packets"] - before[1 - port]["rx_good_packets"]
+        if not 400 < sent <= came <= sent + 20:
+            raise Failed(f"{sent} packets of port {port} after a second at 500, {came} arrived")
+    other.disconnect()
+    client.connect()
+    client.acquire(force=True)
+    print("counters of a driver: all packets, latency as a histogram, starts and stops apart")
+
+
+def together(api, client):
+    """Ports that start at one instant, which is later than the answer to their start."""
+    client.reset(ports=[0, 1])
+    packet = api.Ether() / api.IP(dst="48.0.0.1") / api.UDP(dport=77) / (b"x" * 30)
+    for port in (0, 1):
+        mode = api.STLTXSingleBurst(total_pkts=20, pps=100)
+        stream = api.STLStream(packet=api.STLPktBuilder(pkt=packet), mode=mode)
+        client.add_streams(stream, ports=[port])
+    client.set_service_mode(ports=[0, 1])
+    capture = client.start_capture(rx_ports=[0, 1], limit=100, bpf_filter="udp port 77")
+    client.clear_stats()
+    client.start(ports=[0, 1], force=True, synchronized=True)
+    same("packets before the instant", client.get_stats()["total"]["opackets"], 0)
+    same("ports that send or will", client.get_active_ports(), [0, 1])
+    client.wait_on_traffic(ports=[0, 1], timeout=30)
+    same("packets", client.get_stats()["total"]["opackets"], 40)
+    packets = []
+    client.stop_capture(capture["id"], packets)
+    times = [[one["ts"] for one in packets if one["port"] == port] for port in (0, 1)]
+    # One by one: a busy machine is late for some.
+    apart = sorted(abs(a - b) for a, b in zip(*times))
+    if not len(apart) == 20 or not apart[5] < 0.005:
+        raise Failed(f"packets of two ports that start at one instant leave {apart} s apart")
+    client.set_service_mode(ports=[0, 1], enabled=False)
+    print("two ports start at one instant")
+
+
+def recorded(text):
+    """The values of a histogram in HdrHistogram's V2 format."""
+    octets = base64.b64decode(text)
+    same("cookie", octets[:4].hex(), "1c849314")
+    plain = zlib.decompress(octets[8:])
+    same("cookie", plain[:4].hex(), "1c849313")
+    total, number, shift = 0, 0, 0
+    for octet in plain[40:]:
+        number |= (octet & 127) << shift
+        shift += 7
+        if octet < 128:
+            # Even numbers are counts; the others are runs of zeros.
+            total += 0 if number & 1 else number >> 1
+            number = shift = 0
+    return total
+
+
 def two(api, client):
     """What one has, another gets by force only."""
     client.reset(ports=[0, 1])
@@ -229,14 +353,14 @@ def broken():
         for _ in range(chance.randint(1, 4)):
             octets[chance.randrange(len(octets))] = chance.randrange(256)
         messages.append(bytes(octets))
-    socket = zmq.Context().socket(zmq.REQ)
-    socket.setsockopt(zmq.RCVTIMEO, 5000)
-    socket.connect(f"tcp://127.0.0.1:{SYNC}")
+    asks = zmq.Context().socket(zmq.REQ)
+    asks.setsockopt(zmq.RCVTIMEO, 5000)
+    asks.connect(f"tcp://127.0.0.1:{SYNC}")
     for message in [*messages, whole]:
-        socket.send(message)
-        answer = socket.recv()
+        asks.send(message)
+        answer = asks.recv()
     same("the last answer", json.loads(answer)["result"]["version"], "v3.08")
-    socket.close()
+    asks.close()
     print(f"{len(messages)} broken messages answered")
 
 
@@ -248,9 +372,6 @@ def services(api, client, folder):
     client.reset()
     run("ip", "link", "set", "veth-b", "arp", "on")
     run("ip", "addr", "add", "10.99.0.2/24", "dev", "veth-b")
-    # The server answers nobody's ARP.
-    own = pathlib.Path("/sys/class/net/veth-a/address").read_text().strip()
-    run("ip", "neigh", "add", "10.99.0.1", "lladdr", own, "dev", "veth-b")
     pathlib.Path("/proc/sys/net/ipv6/conf/veth-b/disable_ipv6").write_text("0")
     run("ip", "addr", "add", "fe80::b/64", "dev", "veth-b", "nodad")
     try:
@@ -334,6 +455,104 @@ def services(api, client, folder):
     )
 
 
+def pings(target):
+    """How many of two echo requests of this machine's kernel are answered."""
+    six = ":" in target
+    family, protocol = (socket.AF_INET6, 58) if six else (socket.AF_INET, 1)
+    place = (target, 0, 0, socket.if_nametoindex("veth-b")) if six else (target, 0)
+    answered = 0
+    with socket.socket(family, socket.SOCK_RAW, protocol) as raw:
+        for number in range(2):
+            body = struct.pack("!HH", os.getpid() & 0xFFFF, number) + b"squall" * 8
+            head = bytes([128 if six else 8, 0])
+            words = struct.unpack(f"!{len(body) // 2 + 1}H", head + body)
+            total = sum(words)
+            total = (total & 0xFFFF) + (total >> 16)
+            total = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+            # Of ICMPv6 the kernel sets it.
+            raw.sendto(head + struct.pack("!H", 0 if six else total) + body, place)
+            until = time.monotonic() + 1
+            while (left := until - time.monotonic()) > 0:
+                raw.settimeout(left)
+                try:
+                    packet, (who, *_) = raw.recvfrom(2048)
+                except TimeoutError:
+                    break
+                packet = packet if six else packet[(packet[0] & 15) * 4 :]
+                answer = (129 if six else 0) == packet[0] and packet[4:] == body
+                if answer and who.split("%")[0] == str(ipaddress.ip_address(target)):
+                    answered += 1
+                    break
+    return answered
+
+
+def who_has(target, mac, vlan=None):
+    """Whether this MAC address says that it has the address."""
+    own = bytes.fromhex(
+        pathlib.Path("/sys/class/net/veth-b/address").read_text().strip().replace(":", "")
+    )
+    asker, asked = (ipaddress.ip_address(text).packed for text in ("10.98.0.2", target))
+    tag = b"" if vlan is None else struct.pack("!HH", 0x8100, vlan)
+    arp = struct.pack("!HHHBBH", 0x0806, 1, 0x0800, 6, 4, 1) + own + asker + bytes(6) + asked
+    answer = struct.pack("!H", 2) + bytes.fromhex(mac.replace(":", "")) + asked
+    every = 3
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(every)) as raw:
+        raw.bind(("veth-b", every))
+        raw.send(b"\xff" * 6 + own + tag + arp + bytes(18))
+        until = time.monotonic() + 1
+        while (left := until - time.monotonic()) > 0:
+            raw.settimeout(left)
+            try:
+                if answer in raw.recv(2048):
+                    return True
+            except TimeoutError:
+                break
+    return False
+
+
+def hosts(api, client):
+    """A port with addresses answers Linux at the other end, in service mode or not, in its VLAN,
+    while it sends, and not when it has no addresses any more."""
+
+    run("ip", "neigh", "flush", "dev", "veth-b")
+    client.reset()
+    client.set_service_mode(ports=[0])
+    client.set_l3_mode(port=0, src_ipv4="10.99.0.1", dst_ipv4="10.99.0.2")
+    same("pings in service mode", pings("10.99.0.1"), 2)
+    client.conf_ipv6(port=0, enabled=True, src_ipv6="fd99::1")
+    client.set_service_mode(ports=[0], enabled=False)
+    own = pathlib.Path("/sys/class/net/veth-a/address").read_text().strip()
+    found = run("ip", "neigh", "show", "10.99.0.1", "dev", "veth-b").stdout
+    same("the MAC address that ARP found", own in found, True)
+    run("ip", "addr", "add", "fd99::2/64", "dev", "veth-b", "nodad")
+    octets = [int(octet, 16) for octet in own.split(":")]
+    octets = [octets[0] ^ 2, *octets[1:3], 0xFF, 0xFE, *octets[3:]]
+    link = "fe80::" + ":".join(f"{a:02x}{b:02x}" for a, b in zip(octets[::2], octets[1::2]))
+    packet = api.STLPktBuilder(pkt=api.Ether() / api.IP() / api.UDP() / (b"x" * 30))
+    client.add_streams(api.STLStream(packet=packet, mode=api.STLTXCont(pps=200)), ports=[0])
+    client.start(ports=[0])
+    same("pings while it sends", pings("10.99.0.1"), 2)
+    same("pings of its IPv6 address", pings("fd99::1"), 2)
+    same("pings of that on the link", pings(link), 2)
+    same("pings of another's address", pings("10.99.0.7"), 0)
+    client.stop(ports=[0])
+    same("IPv6 of the port", client.ports[0].get_layer_cfg()["ipv6"]["src"], "fd99::1")
+
+    client.set_service_mode(ports=[0])
+    client.set_vlan(ports=[0], vlan=7)
+    client.ports[0].set_l3_mode("10.98.0.1", "10.98.0.2")
+    same("who has it, in the VLAN", who_has("10.98.0.1", own, vlan=7), True)
+    same("who has it, out of the VLAN", who_has("10.98.0.1", own), False)
+    client.clear_vlan(ports=[0])
+    client.set_l3_mode(port=0, src_ipv4="10.99.0.1", dst_ipv4="10.99.0.2")
+    same("pings out of it", pings("10.99.0.1"), 2)
+    client.conf_ipv6(port=0, enabled=False)
+    client.set_l2_mode(port=0, dst_mac="00:00:00:01:00:00")
+    same("pings of a port without addresses", pings("10.99.0.1"), 0)
+    client.set_service_mode(ports=[0], enabled=False)
+    print("a port with addresses answers ARP, neighbor discovery and pings")
+
+
 def inside(folder, argv):
     library = unpack(folder)
     os.chdir(folder / "trex")
@@ -345,8 +564,11 @@ def inside(folder, argv):
             client = api.STLClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
             client.connect()
             controls(api, client)
+            driven(api, client)
             two(api, client)
+            together(api, client)
             services(api, client, folder)
+            hosts(api, client)
             profiles(api, client, "--full" in argv, [a for a in argv if a[0] != "-"])
             if "--full" in argv:
                 many(api, client)

@@ -117,6 +117,9 @@ def controls(api, client):
     except api.TRexError as error:
         same("why", "one profile of flows" in str(error), True)
     client.stop()
+    lasted = client.get_stats()["traffic"]["client"]["m_traffic_duration"]
+    if not 2 < lasted < 30:
+        raise Failed(f"the traffic of 2.7 s lasted {lasted} s")
     groups = client.get_traffic_tg_stats(["1x", "2x"])
     once, twice = (groups[name]["client"]["udps_connects"] for name in ("1x", "2x"))
     same("the second group begins twice as often", abs(twice - 2 * once) <= 2, True)
@@ -125,6 +128,7 @@ def controls(api, client):
         sent, came = latency[1 - port]["stats"]["m_tx_pkt_ok"], latency[port]["stats"]["m_pkt_ok"]
         if not 100 < sent == came or not latency[port]["hist"]["s_avg"] > 0:
             raise Failed(f"latency at port {port}: {came} of {sent}: {latency[port]['hist']}")
+    apart(api, client)
     client.clear_profile(pid_input="other")
     same("profiles", client.get_profiles(), ["_"])
     client.reset()
@@ -135,6 +139,23 @@ def controls(api, client):
     if not came > 20:
         raise Failed(f"{came} packets of latency alone")
     print("update, stop, groups, latency, profiles by name as TRex's client wants them")
+
+
+def apart(api, client):
+    """Flows that one client starts and another stops."""
+    client.start(mult=50, nc=True, block=True)
+    before = dict(client.ports[0].get_xstats().reference_stats)
+    client.disconnect(stop_traffic=False, release_ports=True)
+    other = api.ASTFClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
+    other.connect()
+    other.acquire(force=True)
+    time.sleep(1)
+    other.stop()
+    sent = other.get_xstats(0)["tx_good_packets"] - before["tx_good_packets"]
+    same("packets of flows that went on", sent > 20, True)
+    other.disconnect()
+    client.connect()
+    client.acquire(force=True)
 
 
 def inside(folder, argv):

@@ -11,8 +11,8 @@ use crate::{
     flow::{Bits, Flow, NO_EXTRA, State},
     hash,
     packet::{
-        Addresses, ICMP, ICMP6, IPV4, IPV6, Key, TCP, TCP_HEADER, TcpHeader, UDP_HEADER, Words,
-        ip_len, put16, write_ip, write_tcp,
+        Addresses, ICMP, ICMP6, Key, TCP, TCP_HEADER, TcpHeader, UDP_HEADER, Words, ip_len, put16,
+        write_ip, write_tcp,
     },
     seq::{self, le, lt},
     stack::Near,
@@ -309,7 +309,8 @@ impl<S: Copy + Default> Core<S> {
             return None;
         }
         let flow = self.take_record();
-        let mss = self.classes[usize::from(class.0)].tunables.mss;
+        let tunables = &self.classes[usize::from(class.0)].tunables;
+        let (mss, mss6) = (tunables.mss, tunables.mss6());
         let f = &mut self.flows.0[flow as usize];
         (f.local_port, f.remote_port, f.class, f.state) =
             (key.local_port, key.remote_port, class.0, state);
@@ -318,7 +319,7 @@ impl<S: Copy + Default> Core<S> {
             Addresses::V4 { local, remote } => (f.local, f.remote, f.mss) = (local, remote, mss),
             Addresses::V6 { local, remote } => {
                 f.bits.set(Bits::V6);
-                f.mss = mss - (IPV6 - IPV4) as u16;
+                f.mss = mss6;
                 f.remote = match self.spare_addresses6.pop() {
                     Some(place) => {
                         self.addresses6[place as usize] = (local, remote);
@@ -429,7 +430,7 @@ impl<S: Copy + Default> Core<S> {
         f.bits.set_state(State::TimeWait);
         let scaled = wait.bits.has(WaitBits::SCALED);
         f.bits.set_wscale(scaled.then_some(0));
-        f.mss = class.tunables.mss - if f.bits.has(Bits::V6) { (IPV6 - IPV4) as u16 } else { 0 };
+        f.mss = if f.bits.has(Bits::V6) { class.tunables.mss6() } else { class.tunables.mss };
         (f.snd_una, f.snd_nxt) = (wait.snd_nxt, wait.snd_nxt);
         f.rcv_nxt = wait.rcv_nxt;
         let window = if scaled { class.window } else { class.window.min(u16::MAX.into()) };

@@ -2,11 +2,13 @@
 
 use squall_units::Nanos;
 
+use crate::packet::{IPV4, IPV6};
+
 /// How the flows of a class behave; TRex's ASTF names in brackets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tunables {
-    /// Octets of a segment's payload and options over IPv4 (tcp.mss), 88..=65,495; over IPv6 20
-    /// less, for its longer header. What the peer's MSS allows if that is less. A datagram may have
+    /// Octets of a segment's payload and options over IPv4 (tcp.mss), 42..=65,495; over IPv6 20
+    /// less, for its longer header, and at least 42. What the peer's MSS allows if that is less. A datagram may have
     /// 12 octets more.
     pub mss: u16,
     /// Segments are no longer than the peer's MSS (RFC 9293 §3.7.1); `false`: than our own.
@@ -139,14 +141,27 @@ pub struct TunableError {
     pub expected: &'static str,
 }
 
+/// All options of a segment and two octets of data.
+const LEAST_OWN_MSS: u16 = 42;
+
 impl Tunables {
+    /// Over IPv6, whose header is longer.
+    pub(crate) fn mss6(&self) -> u16 {
+        self.mss.saturating_sub((IPV6 - IPV4) as u16).max(LEAST_OWN_MSS)
+    }
+
     /// Whether all are in their ranges; the first that is not.
     pub fn check(&self) -> Result<(), TunableError> {
         let hour = Nanos(3_600_000 * MS);
         let window_max = u32::from(u16::MAX) << self.wscale.unwrap_or(0).min(14);
         let ms = |t: Nanos| t.0 / MS;
         for (name, value, expected, good) in [
-            ("mss", self.mss.into(), "88 to 65,495 octets", (88..=65_495).contains(&self.mss)),
+            (
+                "mss",
+                self.mss.into(),
+                "42 to 65,495 octets",
+                (LEAST_OWN_MSS..=65_495).contains(&self.mss),
+            ),
             (
                 "initwnd",
                 self.initwnd.into(),

@@ -7,6 +7,8 @@
 mod captures;
 mod counters;
 mod flows;
+mod hdr;
+mod hosts;
 mod replays;
 
 use std::{
@@ -16,12 +18,13 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use squall::{Error, driving::Start};
-use squall_profile::Mode;
+use squall::{Error, driving::Start, speaking::Speaking};
+use squall_profile::{Late, Mode};
 use squall_units::{MacAddr, Nanos};
 
 use captures::{Captures, now};
 use flows::FlowServer;
+use hosts::Ipv6;
 
 use crate::{
     Load, Macs, Setting, Statistics, Stream, Unit,
@@ -46,6 +49,10 @@ const SILENT: Duration = Duration::from_secs(10);
 const GONE: Duration = Duration::from_secs(60);
 /// Events that wait for a session at most.
 const WAITING: usize = 10_000;
+/// Traffic begins no later than this after its start was asked for.
+const FARTHEST: Duration = Duration::from_secs(3600);
+/// How long after its duration a port ends at the latest whose streams end by themselves.
+const LATE: Duration = Duration::from_millis(100);
 /// Runs of streams of a chain that are followed to know how many packets it has.
 const FOLLOWED: usize = 100_000;
 
@@ -91,6 +98,9 @@ struct Port {
     profiles: BTreeMap<String, Profile>,
     destination: MacAddr,
     l3: Option<L3>,
+    ipv6: Option<Ipv6>,
+    /// Answers for its addresses.
+    speaking: Option<Speaking>,
     promiscuous: bool,
     multicast: bool,
     vlan: Vec<u64>,
@@ -128,6 +138,18 @@ struct Active {
     /// Packets after which it is over; `None`: it has no such end.
     packets: Option<u64>,
     ends: Option<Instant>,
+    /// It has not begun yet.
+    waiting: Option<Waiting>,
+}
+
+/// What is to be done when traffic begins.
+struct Waiting {
+    at: Instant,
+    /// Packet groups of streams by name.
+    groups: HashMap<String, (usize, u32)>,
+    /// Streams that are paused at first.
+    paused: Vec<String>,
+    lasts: Option<Duration>,
 }
 
 struct Session {
@@ -166,6 +188,8 @@ impl Server {
             profiles: BTreeMap::new(),
             destination,
             l3: None,
+            ipv6: None,
+            speaking: None,
             promiscuous: false,
             multicast: false,
             vlan: Vec::new(),
@@ -214,16 +238,19 @@ impl Server {
             None => {}
         }
         let now = Instant::now();
+        if let Err(error) = self.begin_those_due(now) {
+            self.lost(&error.text);
+        }
         let mut over = Vec::new();
         for (number, port) in self.ports.iter().enumerate() {
             for (id, profile) in &port.profiles {
-                let Some(active) = &profile.active else { continue };
-                let names =
-                    || active.sent.iter().map(|one| one.stream.name.clone()).collect::<Vec<_>>();
+                let Some(active) = profile.active.as_ref().filter(|a| a.waiting.is_none()) else {
+                    continue;
+                };
                 let late = active.ends.is_some_and(|end| now >= end);
                 if ended
                     || late
-                    || active.packets.is_some_and(|all| self.traffic.sent(&names()) >= all)
+                    || active.packets.is_some_and(|all| self.traffic.sent(&active.sent) >= all)
                 {
                     over.push((number, id.clone()));
                 }
@@ -257,6 +284,7 @@ impl Server {
         let owned = self.ports.iter().any(|port| port.owner.is_some());
         if self.holds && !owned && !sending {
             self.holds = false;
+            self.fall_silent();
             // Nobody else waits for them.
             _ = self.start.take(&[]);
         }
@@ -365,6 +393,7 @@ const METHODS: &[(&str, Method)] = &[
 
 const OWNED: &[(&str, Method)] = &[
     ("add_stream", |s, port, p| s.add_stream(port, p)),
+    ("conf_ipv6", |s, port, p| s.conf_ipv6(port, p)),
     ("pause_streams", |s, port, p| s.hold(port, p, true, true)),
     ("get_rx_queue_pkts", |s, port, _| s.queued(port)),
     ("pause_traffic", |s, port, p| s.hold(port, p, true, false)),
@@ -393,8 +422,7 @@ const OWNED: &[(&str, Method)] = &[
 
 /// Those of TRex that are not here, and why.
 const REFUSED: &[(&str, &str)] = &[
-    ("conf_ipv6", "hosts are not emulated by this server"),
-    ("conf_ns_batch", "hosts are not emulated by this server"),
+    ("conf_ns_batch", "name spaces are not emulated: a port is one host, of set_l3 and conf_ipv6"),
     ("enable_tpg", "tagged packet groups are not supported"),
     ("shutdown", "the daemon is shared: stop squall serve itself"),
     ("start_capture_port", "frames are not sent to an endpoint: use capture, and fetch them"),
@@ -570,6 +598,9 @@ impl Server {
                 self.ports.iter().map(|port| port.info.address.clone()).collect();
             self.start.take(&addresses)?;
             self.holds = true;
+            for port in 0..self.ports.len() {
+                self.speak(port)?;
+            }
         }
         Ok(())
     }
@@ -601,9 +632,9 @@ impl Server {
         };
         let host = squall::host();
         json!({
-            "hostname": "squall", "uptime": format!("{:?}", self.since.elapsed()),
+            "hostname": host.name, "uptime": format!("{:?}", self.since.elapsed()),
             "dp_core_count": 1, "dp_core_count_per_port": 1,
-            "core_type": serde_json::to_value(&host).ok().and_then(|host| host["cpu"].as_str().map(str::to_owned)).unwrap_or_default(),
+            "core_type": host.cpu_model,
             "is_multiqueue_mode": false, "advanced_per_stream_stats": false,
             "port_count": self.ports.len(),
             "ports": self.ports.iter().enumerate().map(port).collect::<Vec<_>>(),
@@ -655,7 +686,7 @@ impl Server {
                 "rx_filter_mode": "hw", "vxlan_fs": [], "fc": { "mode": 0 },
                 "layer_cfg": {
                     "ether": { "src": port.info.mac.to_string(), "dst": port.destination.to_string(), "state": if known { "configured" } else { "unconfigured" } },
-                    "ipv4": ipv4, "ipv6": { "enabled": false },
+                    "ipv4": ipv4, "ipv6": Ipv6::status(port.ipv6),
                 },
                 "vlan": { "tags": port.vlan },
             },
@@ -773,6 +804,7 @@ impl Server {
                         "lat": {
                             "average": told.mean, "total_max": told.max, "total_min": told.min,
                             "last_max": told.max, "jit": told.jitter, "histogram": histogram,
+                            "hdrh": hdr::encoded(told.bins.iter()),
                         },
                         "er": {
                             "drp": counts.lost, "ooo": counts.reordered, "dup": counts.duplicates,
@@ -921,41 +953,80 @@ impl Server {
             return Err(Refusal::failed("no enabled stream starts by itself"));
         }
         let packets = packets_of(&sent);
-        let mut ends = None;
-        if duration > 0.0 && duration < 1e9 {
-            let lasts = Nanos((duration * 1e9) as u64);
-            for one in &mut sent {
-                one.stream.duration = Some(lasts);
-            }
-            // Those that follow others began later.
-            ends = Some(Instant::now() + Duration::from_secs_f64(duration));
+        let lasts = (duration > 0.0 && duration < 1e9).then(|| Duration::from_secs_f64(duration));
+        for one in &mut sent {
+            one.stream.duration = lasts.map(|lasts| Nanos(lasts.as_nanos() as u64));
+            // Clients count on all packets that the rate and the duration give.
+            one.stream.late = Late::CatchUp;
         }
-        let groups = groups_of(&sent, &profile.streams, port);
-        let paused: Vec<String> = sent
-            .iter()
-            .filter(|one| profile.streams[&one.number].start_paused)
-            .map(|one| one.stream.name.clone())
-            .collect();
+        let paused = sent.iter().filter(|one| profile.streams[&one.number].start_paused);
+        let waiting = Waiting {
+            at: instant_of(params.get("start_at_ts").and_then(Value::as_f64).unwrap_or(0.0)),
+            groups: groups_of(&sent, &profile.streams, port),
+            paused: paused.map(|one| one.stream.name.clone()).collect(),
+            lasts,
+        };
         let factor = translate::factor(load, &profile.streams, setting.speed)?;
         let profile = self.ports[port].profiles.entry(id.clone()).or_default();
-        profile.active = Some(Active { sent, paused: false, load: factor, packets, ends });
-        if let Err(error) = self.renew(groups) {
-            self.ports[port].profiles.entry(id).or_default().active = None;
-            return Err(error.into());
-        }
-        for name in paused {
-            self.traffic.pause(&name)?;
-        }
+        profile.active = Some(Active {
+            sent,
+            paused: false,
+            load: factor,
+            packets,
+            ends: None,
+            waiting: Some(waiting),
+        });
+        self.begin_those_due(Instant::now())?;
         self.event(10, json!({ "port_id": port, "profile_id": id }));
         self.event(0, json!({ "port_id": port }));
         Ok(json!({ "multiplier": factor, "ts": now() }))
+    }
+
+    /// Begins what waits and is due: all of it at one instant.
+    fn begin_those_due(&mut self, now: Instant) -> Result<(), Refusal> {
+        let (mut due, mut groups, mut paused) = (Vec::new(), HashMap::new(), Vec::new());
+        for (number, port) in self.ports.iter_mut().enumerate() {
+            for (id, profile) in &mut port.profiles {
+                let Some(active) = &mut profile.active else { continue };
+                let Some(waiting) = active.waiting.take_if(|waiting| waiting.at <= now) else {
+                    continue;
+                };
+                due.push((number, id.clone(), waiting.lasts));
+                groups.extend(waiting.groups);
+                paused.extend(waiting.paused);
+            }
+        }
+        if due.is_empty() {
+            return Ok(());
+        }
+        if let Err(error) = self.renew(groups) {
+            for (port, id, _) in due {
+                self.ports[port].profiles.entry(id).or_default().active = None;
+            }
+            return Err(error.into());
+        }
+        let now = Instant::now();
+        for (port, id, lasts) in due {
+            let Some(active) = self.active(port, &id) else { continue };
+            // Those that follow others begin later and end with them; the others end by themselves.
+            let follows = active.sent.iter().any(|one| one.stream.next.is_some());
+            let grace = if follows { Duration::ZERO } else { LATE };
+            active.ends = lasts.map(|lasts| now + lasts + grace);
+        }
+        Ok(paused.iter().try_for_each(|name| self.traffic.pause(name))?)
+    }
+
+    fn active(&mut self, port: usize, id: &str) -> Option<&mut Active> {
+        self.ports[port].profiles.get_mut(id)?.active.as_mut()
     }
 
     /// The run sends what is active now.
     fn renew(&mut self, groups: HashMap<String, (usize, u32)>) -> Result<(), Error> {
         let active = self.ports.iter().flat_map(|port| port.profiles.values());
         let sent: Vec<&Sent> = active
-            .filter_map(|profile| profile.active.as_ref().map(|active| &active.sent))
+            .filter_map(|profile| profile.active.as_ref())
+            .filter(|active| active.waiting.is_none())
+            .map(|active| &active.sent)
             .collect();
         if sent.is_empty() {
             self.traffic.end();
@@ -1158,6 +1229,7 @@ impl Server {
         })?;
         self.ports[port].destination = mac;
         self.ports[port].l3 = None;
+        self.speak(port)?;
         Ok(json!({}))
     }
 
@@ -1177,6 +1249,7 @@ impl Server {
             self.ports[port].destination = text.parse().map_err(wrong)?;
         }
         self.ports[port].l3 = Some(L3 { source, destination, resolved: mac.is_some() });
+        self.speak(port)?;
         Ok(json!({}))
     }
 
@@ -1186,6 +1259,7 @@ impl Server {
             return Err(Refusal::parameters("vlan: expected at most two tags of 0 to 4095"));
         }
         self.ports[port].vlan = tags;
+        self.speak(port)?;
         Ok(json!({}))
     }
 
@@ -1264,6 +1338,12 @@ fn load_of(params: &Params<'_>) -> Result<(Load, Op), Refusal> {
         }
     };
     Ok((load, op))
+}
+
+/// When a moment on the clock that `ping` tells is there; now, if it is over or far away.
+fn instant_of(seconds: f64) -> Instant {
+    let left = Duration::try_from_secs_f64(seconds - now()).unwrap_or_default();
+    Instant::now() + left.min(FARTHEST)
 }
 
 fn groups_of(
@@ -1436,7 +1516,7 @@ mod tests {
             -32602
         );
         assert_eq!(client.ask("tea", json!({})).expect_err("unknown").code, -32601);
-        let why = client.ask("conf_ipv6", json!({ "port_id": 0 })).expect_err("not here");
+        let why = client.ask("conf_ns_batch", json!({ "port_id": 0 })).expect_err("not here");
         assert!(why.code == -32601 && why.text.contains("not emulated"), "{why:?}");
         client.owned = client.acquire("bob", 2, true).expect("bob's");
         let capture = json!({ "command": "start", "limit": 10, "tx": [], "rx": [0] });

@@ -1,7 +1,7 @@
 //! The run that sends for all ports of the server, and what it has counted.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -25,6 +25,8 @@ use crate::Translated;
 const AGE: Duration = Duration::from_millis(50);
 /// How long a run has for its end: what is under way is received.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest frame of Ethernet without jumbo frames, with FCS.
+const USUAL: u32 = 1518;
 const FCS: u64 = squall_units::FCS_LEN as u64;
 
 /// A port of the server, as it is configured and named.
@@ -72,6 +74,8 @@ pub struct Latency {
     pub jitter: f64,
     /// Packets by the least delay of their class.
     pub histogram: BTreeMap<u64, u64>,
+    /// Edges in nanoseconds, and packets.
+    pub bins: Vec<(u64, u64, u64)>,
 }
 
 /// The streams that one profile of one port sends, as they are in the run.
@@ -219,15 +223,17 @@ impl Traffic {
         self.run.as_ref().map_or(Ok(()), |run| run.driven.with(what))
     }
 
+    /// What each port is to take: what any of them sends may come to it.
     fn longest(&self, sent: &[&Sent]) -> Vec<u32> {
-        let mut longest: Vec<u32> =
-            self.places.iter().map(|place| place.longest.min(1518)).collect();
+        let mut own = vec![0; self.places.len()];
         for stream in sent.iter().flat_map(|sent| sent.iter()).map(|one| &one.stream) {
             let PacketSource::Octets(octets) = &stream.packet else { continue };
             let length = octets.len() as u32 + squall_units::FCS_LEN;
-            longest[stream.port] = longest[stream.port].max(length);
+            own[stream.port] = own[stream.port].max(length);
         }
-        longest
+        let any = own.iter().fold(USUAL, |any, own| any.max(*own));
+        let of = |(place, own): (&Place, &u32)| any.min(place.longest).max(*own);
+        self.places.iter().zip(&own).map(of).collect()
     }
 
     /// # Errors
@@ -286,11 +292,12 @@ impl Traffic {
         }
     }
 
-    /// Packets that the streams of these names have sent in all.
-    pub fn sent(&self, names: &[String]) -> u64 {
+    /// Packets that these streams have sent in all.
+    pub fn sent(&self, sent: &Sent) -> u64 {
         let Some(run) = &self.run else { return 0 };
         let (now, _) = run.driven.totals(AGE);
-        let ours = now.streams.iter().filter(|stream| names.contains(&stream.name));
+        let names: HashSet<&str> = sent.iter().map(|one| one.stream.name.as_str()).collect();
+        let ours = now.streams.iter().filter(|stream| names.contains(stream.name.as_str()));
         ours.map(|stream| stream.tx_packets).sum()
     }
 
@@ -388,7 +395,7 @@ impl Running {
                 let summary = delay.delay;
                 let mut histogram = BTreeMap::new();
                 let bins = told.and_then(|rx| rx.latency_ns.as_ref()).map(|delay| &delay.bins);
-                for (lower, _, count) in bins.into_iter().flatten() {
+                for (lower, _, count) in bins.iter().copied().flatten() {
                     *histogram.entry(class_of(lower / 1000)).or_default() += count;
                 }
                 counts.latency = Some(Latency {
@@ -397,6 +404,7 @@ impl Running {
                     max: summary.max_ns as f64 / 1e3,
                     jitter: told.and_then(|rx| rx.jitter_ns).unwrap_or(0.0) / 1e3,
                     histogram,
+                    bins: bins.cloned().unwrap_or_default(),
                 });
             }
         }

@@ -16,6 +16,9 @@ use crate::{
 /// Values that a list made of a variable may have.
 const LONGEST_LIST: u64 = 1 << 20;
 
+/// Octets at the end of packets by which they are measured.
+const SIGNATURE: usize = 16;
+
 /// What a stream's packets are.
 #[derive(Debug)]
 pub(crate) struct Made {
@@ -138,6 +141,7 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, signed: bool) -> Result<Mad
     }
     let frame = Frame::dissect(made.packet.clone());
     if signed {
+        has_room(&made, &frame)?;
         // The signature at the end varies, too.
         fixes.extend(frame.checksums.iter().map(|sum| sum.at));
     }
@@ -176,6 +180,31 @@ fn at(ops: &[Op], op: &Op, index: u128) -> (u128, u128) {
         Op::Random { .. } | Op::Weighted { .. } => {
             unreachable!("random numbers of packets that repeat are lists")
         }
+    }
+}
+
+/// Whether a signature fits into the shortest packet, behind headers and variables.
+fn has_room(made: &Made, frame: &Frame) -> Result<(), Problem> {
+    let ends = made.vary.iter().filter_map(|vary| match &vary.field {
+        FieldRef::Offset { offset, octets, .. } => Some(offset + octets),
+        FieldRef::Name(_) => None,
+    });
+    let taken = ends.chain([frame.payload]).max().unwrap_or(0);
+    let shortest = match &made.sizes {
+        SizeLaw::List(sizes) => {
+            sizes.iter().min().map_or(0, |size| size.saturating_sub(FCS_LEN) as usize)
+        }
+        _ => made.packet.len(),
+    };
+    // What the headers' lengths leave out is no payload.
+    let free = if frame.trailer > 0 { 0 } else { shortest.saturating_sub(taken) };
+    match free >= SIGNATURE {
+        true => Ok(()),
+        false => Err(Problem::new(format!(
+            "statistics need {SIGNATURE} octets of payload, and the packet has {free}: try a frame \
+             of {} octets or more, FCS included",
+            made.packet.len() + SIGNATURE - free + FCS_LEN as usize
+        ))),
     }
 }
 
@@ -317,17 +346,10 @@ fn variables(instructions: &[Instruction], seed: u32, repeats: bool) -> Result<V
             } => {
                 octets_of(name, *size)?;
                 ordered(name, *min_value, *max_value)?;
-                if !(1..=LONGEST_LIST).contains(limit) {
-                    return Err(Problem::new(format!(
-                        "{name:?}: limit = {limit}: expected 1 to {LONGEST_LIST}"
-                    )));
-                }
-                let mut random = Congruence::new(*seed);
-                let values = (0..*limit)
-                    .map(|_| u128::from(random.within(*size, *min_value, *max_value)))
-                    .collect();
                 let next = next_var.clone().filter(|next| !next.is_empty());
-                (name.clone(), *size, Op::List { values, init: 0 }, next, false)
+                let linked = next.is_some() || chain.is_some();
+                let op = rand_limit(name, *size, *seed, *limit, (*min_value, *max_value), linked)?;
+                (name.clone(), *size, op, next, false)
             }
             Instruction::TupleFlowVar {
                 name,
@@ -387,6 +409,33 @@ fn ordered(name: &str, min: u64, max: u64) -> Result<(), Problem> {
             Err(Problem::new(format!("{name:?} goes from {min} to {max}: expected min <= max")))
         }
     }
+}
+
+/// Random values that repeat after `limit`: TRex's own, as long as a list of them is of a size to be
+/// kept; else as many of Squall's.
+fn rand_limit(
+    name: &str,
+    size: u8,
+    seed: u64,
+    limit: u64,
+    (min, max): (u64, u64),
+    linked: bool,
+) -> Result<Op, Problem> {
+    if limit == 0 || linked && limit > LONGEST_LIST {
+        let expected = if linked { format!("1 to {LONGEST_LIST}") } else { "1 or more".into() };
+        return Err(Problem::new(format!("{name:?}: limit = {limit}: expected {expected}")));
+    }
+    if limit > LONGEST_LIST {
+        return Ok(Op::Random {
+            min: min.into(),
+            max: max.into(),
+            limit: Some(limit),
+            seed: Some(seed),
+        });
+    }
+    let mut random = Congruence::new(seed);
+    let values = (0..limit).map(|_| u128::from(random.within(size, min, max))).collect();
+    Ok(Op::List { values, init: 0 })
 }
 
 /// Increments or decrements over a range that is widened to whole steps; and whether the first value
@@ -814,6 +863,46 @@ mod tests {
         );
         let apart = json!([var("a", "inc", (1, 1, 3), 1, Some("b")), write("a", 50)]);
         assert!(made(apart).expect_err("no b").to_string().contains("next"));
+    }
+
+    #[test]
+    fn long_random_sequences_are_laws_and_short_ones_are_lists() {
+        let random = |limit: u64, next: Option<&str>| {
+            let random = json!({ "type": "flow_var_rand_limit", "name": "v", "size": 4, "seed": 3,
+                "limit": limit, "min_value": 5, "max_value": 9, "next_var": next });
+            made(json!([random, write("v", 50)])).map(|made| made.vary[0].op.clone())
+        };
+        let Ok(Op::List { values, .. }) = random(1 << 20, None) else { panic!("a list") };
+        assert_eq!(values.len(), 1 << 20);
+        let law = Op::Random { min: 5, max: 9, limit: Some((1 << 24) - 1), seed: Some(3) };
+        assert_eq!(random((1 << 24) - 1, None), Ok(law));
+        let linked = random((1 << 24) - 1, Some("w")).expect_err("no list can be this long");
+        assert!(linked.to_string().contains("expected 1 to 1048576"), "{linked}");
+        assert!(random(0, None).is_err());
+    }
+
+    #[test]
+    fn packets_without_room_for_a_signature_are_refused() {
+        let signed = |vm| {
+            let stream = stream(vm);
+            make(&stream, stream.packet.binary.clone(), true).map(|made| made.mean_len)
+        };
+        assert_eq!(signed(json!([])), Ok(81.0));
+        let at = |offset: usize| json!([var("v", "inc", (1, 1, 3), 1, None), write("v", offset)]);
+        assert_eq!(signed(at(63)), Ok(81.0));
+        let behind = signed(at(64)).expect_err("a variable is where the signature is to be");
+        assert!(behind.to_string().contains("the packet has 15"), "{behind}");
+        let trim = |least: u64| {
+            let trim = json!({ "type": "trim_pkt_size", "name": "v" });
+            json!([var("v", "inc", (least, least, 81), 1, None), trim])
+        };
+        assert_eq!(signed(trim(61)), Ok(71.0), "19 octets of payload and more");
+        let mut long = stream(json!([]));
+        // Of an IPv6 packet's 60 octets 6 are payload.
+        long.packet.binary = [&[0; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 6, 59, 64]].concat();
+        long.packet.binary.resize(60, 0);
+        let short = make(&long, long.packet.binary.clone(), true).map(|_| ());
+        assert!(short.expect_err("too short").to_string().contains("has 6: try a frame of 74"));
     }
 
     #[test]

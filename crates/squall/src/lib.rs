@@ -48,6 +48,7 @@ pub mod replay;
 pub mod selftest;
 mod session;
 mod sources;
+pub mod speaking;
 pub mod totals;
 pub mod trials;
 

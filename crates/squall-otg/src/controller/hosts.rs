@@ -8,42 +8,38 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering},
+        atomic::{AtomicU16, AtomicU32, Ordering},
     },
-    thread::JoinHandle,
     time::Duration,
 };
 
-use squall::{Error, driving::lock, filter, kinds::Wanted};
-use squall_host::{Answer, Arp, Echo, NeighbourMessage, Neighbours, echo_reply, solicited_node};
-use squall_port::{RxQueue, TxQueue, monotonic};
+use squall::{
+    Error,
+    driving::lock,
+    speaking::{self, Speaking},
+};
+use squall_host::{Answer, Arp, Echo, Host, NeighbourMessage, Neighbours, solicited_node};
 use squall_units::{MacAddr, Nanos};
 
-use crate::{DeviceInfo, Problem, Resolved, Translated, replies::PingRequest};
+use crate::{DeviceInfo, Problem, Resolved, Translated, VlanInfo, replies::PingRequest};
 
-/// Between two looks at a quiet port.
-const NAP: Duration = Duration::from_millis(2);
 /// Between two echo requests for one answer.
 const ECHO_EVERY: Nanos = Nanos(1_000_000_000);
 /// Each round of pings has an identifier of its own: answers to the one before are not ours.
 static ROUNDS: AtomicU16 = AtomicU16::new(0);
-/// The longest frame that a device answers with, without FCS.
-const LONGEST: u32 = 1_518;
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
-const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
 /// The devices of a configuration, for as long as they are there.
 #[derive(Default)]
 pub struct Hosts {
-    threads: Vec<JoinHandle<()>>,
+    speaking: Vec<Speaking>,
     shared: Arc<Shared>,
 }
 
 #[derive(Default)]
 struct Shared {
-    over: AtomicBool,
     known: Mutex<Known>,
     news: Condvar,
     /// Counts the rounds of pings; a device that knows of fewer asks which are its own now.
@@ -159,37 +155,16 @@ impl Hosts {
             else {
                 continue;
             };
-            let wanted = Wanted { answers: true, ..Wanted::default() };
-            let (mut opened, ..) = squall::open_port(&format!("af_packet:{interface}"), wanted)?;
-            let fails = |error: std::io::Error| {
-                Error::Environment(format!("devices of port {}: {error}", port.name))
-            };
-            // Without the library that compiles it, each frame is looked at here.
-            if let Ok(filter) =
-                filter::compile_port("arp or icmp or icmp6", opened.facts(), filter::SNAPLEN)
-            {
-                opened.set_filter(&filter).map_err(fails)?;
-            }
-            let (rx, tx) =
-                (opened.open_rx(0).map_err(fails)?, opened.open_tx(0, LONGEST).map_err(fails)?);
-            let speaker = Speaker { devices: here, shared: hosts.shared.clone(), rx, tx };
-            let thread =
-                std::thread::Builder::new().name("squall-devices".into()).spawn(move || {
-                    // The port lives as long as its queues.
-                    let _port = opened;
-                    speaker.run();
-                });
-            hosts.threads.push(
-                thread.map_err(|error| {
-                    Error::Environment(format!("cannot start a thread: {error}"))
-                })?,
-            );
+            let devices = Devices { list: here, shared: hosts.shared.clone() };
+            let speaking = Speaking::start(&interface, devices)
+                .map_err(|error| Error::Environment(format!("port {}: {error}", port.name)))?;
+            hosts.speaking.push(speaking);
         }
         Ok(hosts)
     }
 
     pub fn are_on(&self) -> bool {
-        !self.threads.is_empty()
+        !self.speaking.is_empty()
     }
 
     /// What is known when all of `wanted` have answered, or have been asked often enough, or
@@ -241,50 +216,25 @@ impl Hosts {
     }
 }
 
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::Relaxed);
-        self.threads.drain(..).for_each(|thread| drop(thread.join()));
-    }
-}
-
-/// The devices of a port, on a thread.
-struct Speaker {
-    devices: Vec<Device>,
+/// The devices of a port.
+struct Devices {
+    list: Vec<Device>,
     shared: Arc<Shared>,
-    rx: Box<dyn RxQueue>,
-    tx: Box<dyn TxQueue>,
 }
 
-impl Speaker {
-    fn run(mut self) {
-        let mut frames = Vec::new();
-        while !self.shared.over.load(Ordering::Relaxed) {
-            let Ok(batch) = self.rx.receive() else { return };
-            let quiet = batch.frames.is_empty();
-            for frame in batch.iter() {
-                for device in &mut self.devices {
-                    device.hear(frame.0, &mut frames);
-                }
-            }
-            let now = monotonic();
-            for device in &mut self.devices {
-                device.take_pings(&self.shared);
-                device.ask(now, &mut frames);
-                device.ping(now, &mut frames);
-                device.tell(&self.shared);
-            }
-            for frame in frames.drain(..) {
-                let mut batch = self.tx.lend(1);
-                if !batch.is_empty() && frame.len() <= LONGEST as usize {
-                    batch.frame(0, frame.len(), now).copy_from_slice(&frame);
-                    // Who is not answered asks again.
-                    let _ = self.tx.send(1);
-                }
-            }
-            if quiet {
-                std::thread::sleep(NAP);
-            }
+impl speaking::Hosts for Devices {
+    fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
+        for device in &mut self.list {
+            device.hear(frame, out);
+        }
+    }
+
+    fn turn(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>) {
+        for device in &mut self.list {
+            device.take_pings(&self.shared);
+            device.ask(now, out);
+            device.ping(now, out);
+            device.tell(&self.shared);
         }
     }
 }
@@ -292,6 +242,7 @@ impl Speaker {
 /// An interface of a device, without port and clock.
 struct Device {
     info: DeviceInfo,
+    host: Host,
     neighbours: Neighbours,
     /// Gateways that have not answered yet.
     open: Vec<IpAddr>,
@@ -315,17 +266,20 @@ impl Device {
                     .map(|v6| IpAddr::V6(v6.gateway)),
             )
             .collect();
-        Self {
-            info: info.clone(),
-            neighbours: Neighbours::default(),
-            open: gateways,
-            ..Self::alone(info.clone())
-        }
+        Self { open: gateways, ..Self::alone(info.clone()) }
     }
 
     fn alone(info: DeviceInfo) -> Self {
+        let tag = |vlan: &VlanInfo| (vlan.tpid, (u16::from(vlan.priority) << 13) | vlan.id);
+        let host = Host {
+            mac: info.mac,
+            tags: info.vlans.iter().map(tag).collect(),
+            ipv4: info.ipv4.iter().map(|v4| v4.address).collect(),
+            ipv6: info.ipv6.iter().map(|v6| v6.address).collect(),
+        };
         Self {
             info,
+            host,
             neighbours: Neighbours::default(),
             open: Vec::new(),
             news: Vec::new(),
@@ -338,45 +292,12 @@ impl Device {
 
     /// A frame has come; answers are appended to `out`.
     fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
-        let Some((destination, source, kind, packet)) = self.parse(frame) else { return };
-        match kind {
-            ARP => {
-                let Some(arp) = Arp::parse(packet) else { return };
-                self.learn(arp.sender.into(), arp.sender_mac);
-                if arp.request && self.info.ipv4.iter().any(|v4| v4.address == arp.target) {
-                    let reply = Arp {
-                        request: false,
-                        sender_mac: self.info.mac,
-                        sender: arp.target,
-                        target_mac: arp.sender_mac,
-                        target: arp.sender,
-                    };
-                    out.push(self.frame(arp.sender_mac, ARP, &reply.octets()));
-                }
-            }
-            IPV6 if NeighbourMessage::parse(packet).is_some() => {
-                let Some(message) = NeighbourMessage::parse(packet) else { return };
-                match message.solicitation {
-                    false => self.learn(message.target.into(), message.mac.unwrap_or(source)),
-                    true if self.info.ipv6.iter().any(|v6| v6.address == message.target) => {
-                        let (reply, to_one) = message.advertise(self.info.mac);
-                        let to = if to_one { source } else { MacAddr([0x33, 0x33, 0, 0, 0, 1]) };
-                        out.push(self.frame(to, IPV6, &reply.octets()));
-                    }
-                    true => {}
-                }
-            }
-            IPV4 | IPV6 if destination == self.info.mac && self.has(packet) => {
-                let mut reply = Vec::new();
-                if echo_reply(packet, &mut reply) {
-                    out.push(self.frame(source, kind, &reply));
-                } else if let Some(echo) = Echo::of_reply(packet).filter(|_| !self.pings.is_empty())
-                {
-                    self.echoed.push(echo);
-                }
-            }
-            _ => {}
+        let heard = self.host.hear(frame);
+        if let Some((address, mac)) = heard.neighbour {
+            self.learn(address, mac);
         }
+        out.extend(heard.reply);
+        self.echoed.extend(heard.echo.filter(|_| !self.pings.is_empty()));
     }
 
     /// Questions that are due are appended to `out`.
@@ -415,16 +336,16 @@ impl Device {
             (IpAddr::V4(target), IpAddr::V4(sender)) => {
                 let arp = Arp {
                     request: true,
-                    sender_mac: self.info.mac,
+                    sender_mac: self.host.mac,
                     sender,
                     target_mac: MacAddr([0; 6]),
                     target,
                 };
-                Some(self.frame(MacAddr([0xff; 6]), ARP, &arp.octets()))
+                Some(self.host.frame(MacAddr([0xff; 6]), ARP, &arp.octets()))
             }
             (IpAddr::V6(target), IpAddr::V6(source)) => {
-                let message = NeighbourMessage::solicit(source, self.info.mac, target);
-                Some(self.frame(solicited_node(target).1, IPV6, &message.octets()))
+                let message = NeighbourMessage::solicit(source, self.host.mac, target);
+                Some(self.host.frame(solicited_node(target).1, IPV6, &message.octets()))
             }
             _ => None,
         }
@@ -451,7 +372,7 @@ impl Device {
             });
             if let Some(mac) = mac.filter(|_| ping.due <= now) {
                 let kind = if ping.hop.is_ipv6() { IPV6 } else { IPV4 };
-                out.push(self.frame(mac, kind, &ping.echo.request()));
+                out.push(self.host.frame(mac, kind, &ping.echo.request()));
                 ping.due = now + ECHO_EVERY;
             }
             self.pings.push(ping);
@@ -496,49 +417,6 @@ impl Device {
             }
         }
         shared.news.notify_all();
-    }
-
-    /// Destination, source, EtherType and packet of a frame with the device's VLAN tags.
-    fn parse<'a>(&self, frame: &'a [u8]) -> Option<(MacAddr, MacAddr, u16, &'a [u8])> {
-        let (head, mut rest) = frame.split_first_chunk::<12>()?;
-        let (destination, source) = (head.first_chunk::<6>()?, head.last_chunk::<6>()?);
-        let word = |at: &[u8]| Some(u16::from_be_bytes(*at.first_chunk::<2>()?));
-        for vlan in &self.info.vlans {
-            let tag = word(rest).filter(|kind| TAGS.contains(kind))?;
-            if tag == 0 || word(rest.get(2..)?)? & 0x0fff != vlan.id {
-                return None;
-            }
-            rest = rest.get(4..)?;
-        }
-        let kind = word(rest)?;
-        let foreign = *source == self.info.mac.0;
-        (!foreign).then_some((MacAddr(*destination), MacAddr(*source), kind, rest.get(2..)?))
-    }
-
-    fn frame(&self, to: MacAddr, kind: u16, packet: &[u8]) -> Vec<u8> {
-        let mut frame = [to.0, self.info.mac.0].concat();
-        for vlan in &self.info.vlans {
-            frame.extend_from_slice(&vlan.tpid.to_be_bytes());
-            frame.extend_from_slice(&((u16::from(vlan.priority) << 13) | vlan.id).to_be_bytes());
-        }
-        frame.extend_from_slice(&kind.to_be_bytes());
-        frame.extend_from_slice(packet);
-        // Ethernet's shortest.
-        frame.resize(frame.len().max(60), 0);
-        frame
-    }
-
-    /// Whether an IP packet is for one of the device's addresses.
-    fn has(&self, packet: &[u8]) -> bool {
-        match packet.first().map(|first| first >> 4) {
-            Some(4) => {
-                self.info.ipv4.iter().any(|v4| packet.get(16..20) == Some(&v4.address.octets()))
-            }
-            Some(6) => {
-                self.info.ipv6.iter().any(|v6| packet.get(24..40) == Some(&v6.address.octets()))
-            }
-            _ => false,
-        }
     }
 }
 
@@ -585,8 +463,8 @@ mod tests {
             target: [10, 0, 0, 1].into(),
         };
         let mut peer = device(Vec::new());
-        peer.info.mac = PEER;
-        peer.frame(MacAddr([0xff; 6]), ARP, &arp.octets())
+        peer.host.mac = PEER;
+        peer.host.frame(MacAddr([0xff; 6]), ARP, &arp.octets())
     }
 
     #[test]
@@ -622,8 +500,8 @@ mod tests {
             mac: Some(PEER),
         };
         let mut peer = self::device(Vec::new());
-        peer.info.mac = PEER;
-        device.hear(&peer.frame(MAC, IPV6, &message.octets()), &mut out);
+        peer.host.mac = PEER;
+        device.hear(&peer.host.frame(MAC, IPV6, &message.octets()), &mut out);
         device.ask(Nanos(1), &mut out);
         let shared = Shared::default();
         device.tell(&shared);
@@ -638,7 +516,7 @@ mod tests {
         while !frames.is_empty() {
             let mut answers = Vec::new();
             for frame in &frames {
-                let hears = if frame[6..12] == a.info.mac.0 { &mut *b } else { &mut *a };
+                let hears = if frame[6..12] == a.host.mac.0 { &mut *b } else { &mut *a };
                 hears.hear(frame, &mut answers);
             }
             frames = answers;
@@ -672,9 +550,8 @@ mod tests {
 
         let (mut ours, shared) = (Device::alone(device(Vec::new()).info), Shared::default());
         let mut peer = Device::alone(device(Vec::new()).info);
-        peer.info.mac = PEER;
-        (peer.info.ipv4[0].address, peer.info.ipv6[0].address) =
-            ([10, 0, 0, 9].into(), "fd00::9".parse().unwrap());
+        peer.host.mac = PEER;
+        (peer.host.ipv4[0], peer.host.ipv6[0]) = ([10, 0, 0, 9].into(), "fd00::9".parse().unwrap());
         let mut pings = vec![
             of("10.0.0.9", "i1").unwrap(),
             of("fd00::9", "i2").unwrap(),

@@ -1,6 +1,9 @@
 //! Counters of flows by TRex's names, from those of a report.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use serde_json::{Map, Value, json};
 use squall::report::flows::{FlowsReport, RoleReport};
@@ -31,6 +34,8 @@ pub struct Counter {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
     active: f64,
+    /// Seconds from the start to the last packet.
+    lasted: f64,
     tx_bps: f64,
     rx_bps: f64,
     tx_pps: f64,
@@ -89,6 +94,7 @@ pub const COUNTERS: &[Counter] = &[
         let packets = r.tx_pps + r.rx_pps;
         if packets > 0.0 { (r.tx_bps + r.rx_bps) / packets / 8.0 } else { 0.0 }
     }),
+    now("m_traffic_duration", "measured traffic duration", "sec", |r| r.lasted),
     tcp("tcps_connattempt", "connections initiated", &["attempts"]),
     tcp("tcps_accepts", "connections accepted", &["accepts"]),
     tcp("tcps_connects", "connections established", &["established"]),
@@ -186,6 +192,12 @@ pub struct Side {
     active: u64,
 }
 
+impl Rates {
+    pub fn lasting(self, lasted: Duration) -> Self {
+        Self { lasted: lasted.as_secs_f64(), ..self }
+    }
+}
+
 impl Side {
     fn add(&mut self, role: &RoleReport, over_udp: bool) {
         let counts = if over_udp { &mut self.udp } else { &mut self.tcp };
@@ -201,11 +213,17 @@ impl Side {
         [&self.tcp, &self.udp].iter().filter_map(|counts| counts.get(name)).sum()
     }
 
+    /// Packets of both directions.
+    pub fn packets(&self) -> u64 {
+        self.of("segments_out") + self.of("segments_in")
+    }
+
     /// Since `then`, which was so many seconds ago.
     pub fn rates(&self, then: &Self, seconds: f64) -> Rates {
         let rate = |name: &str| self.of(name).saturating_sub(then.of(name)) as f64 / seconds;
         Rates {
             active: self.active as f64,
+            lasted: 0.0,
             tx_bps: rate("sent") * 8.0,
             rx_bps: rate("delivered") * 8.0,
             tx_pps: rate("segments_out"),

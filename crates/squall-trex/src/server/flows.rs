@@ -86,6 +86,9 @@ struct Loaded {
     /// Earlier figures, for rates.
     before: Option<(Instant, [Side; 2])>,
     now: Option<(Instant, [Side; 2])>,
+    /// Of the last start, and from then to the last packet.
+    began: Option<Instant>,
+    lasted: Duration,
 }
 
 impl Default for Loaded {
@@ -100,6 +103,21 @@ impl Default for Loaded {
             last: None,
             before: None,
             now: None,
+            began: None,
+            lasted: Duration::ZERO,
+        }
+    }
+}
+
+impl Loaded {
+    /// There was traffic until then, if more packets were counted than before.
+    fn lasts(&mut self, taken: Instant, sides: &[Side; 2]) {
+        let packets = |sides: &[Side; 2]| sides.iter().map(Side::packets).sum::<u64>();
+        let before = self.now.as_ref().map_or(0, |(_, sides)| packets(sides));
+        if let Some(began) = self.began
+            && packets(sides) > before
+        {
+            self.lasted = taken.saturating_duration_since(began);
         }
     }
 }
@@ -461,6 +479,7 @@ impl Server {
             if let Some(profile) = server.profiles.get_mut(&id) {
                 (profile.epoch, profile.last) = (epoch, None);
                 (profile.before, profile.now) = (None, None);
+                (profile.began, profile.lasted) = (None, Duration::ZERO);
             }
         }
         self.goes_to(&id, State::Parse, None);
@@ -473,6 +492,7 @@ impl Server {
             self.goes_to(&id, State::Loaded, Some(&error.text));
             return Err(error);
         }
+        self.loaded(&id)?.began = Some(Instant::now());
         self.goes_to(&id, State::Tx, None);
         Ok(json!({}))
     }
@@ -561,7 +581,9 @@ impl Server {
                 Ok(_) => None,
                 Err(error) => Some(error.to_string()),
             };
+            let sides = self.flow_sides(&id, |_| true);
             if let (Ok(report), Ok(profile)) = (outcome, self.loaded(&id)) {
+                profile.lasts(Instant::now(), &sides);
                 profile.last = Some(report);
             }
             self.traffic.fold_if_over();
@@ -616,6 +638,7 @@ impl Server {
         if self.loaded(id).is_ok_and(|profile| !known(profile)) {
             let sides = self.flow_sides(id, |_| true);
             if let Ok(profile) = self.loaded(id) {
+                profile.lasts(taken, &sides);
                 profile.before = profile.now.replace((taken, sides));
             }
         }
@@ -626,13 +649,15 @@ impl Server {
         let profile = server.and_then(|server| server.profiles.get(id));
         let active =
             server.and_then(|server| server.active.as_ref()).is_some_and(|active| active.id == id);
-        match profile.map(|profile| (&profile.before, &profile.now)) {
+        let rates: [Rates; 2] = match profile.map(|profile| (&profile.before, &profile.now)) {
             Some((Some((then, before)), Some((at, now)))) if active => {
                 let seconds = (*at - *then).as_secs_f64().max(1e-3);
                 [0, 1].map(|side: usize| now[side].rates(&before[side], seconds))
             }
             _ => Default::default(),
-        }
+        };
+        let lasted = profile.map_or(Duration::ZERO, |profile| profile.lasted);
+        rates.map(|rates| rates.lasting(lasted))
     }
 
     fn flow_counters(&self, id: &str) -> Value {

@@ -1,0 +1,187 @@
+//! A host on a link: what it owes those who speak to it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use squall_units::MacAddr;
+
+use crate::{Arp, Echo, NeighbourMessage, echo_reply};
+
+const IPV4: u16 = 0x0800;
+const ARP: u16 = 0x0806;
+const IPV6: u16 = 0x86dd;
+const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+const ALL_NODES: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
+/// Octets of Ethernet's shortest frame, without FCS.
+const SHORTEST: usize = 60;
+
+/// A host with one MAC address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    pub mac: MacAddr,
+    /// VLAN tags of its frames, the outermost first: TPID, and priority with VLAN number.
+    pub tags: Vec<(u16, u16)>,
+    pub ipv4: Vec<Ipv4Addr>,
+    pub ipv6: Vec<Ipv6Addr>,
+}
+
+/// What a frame means to a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Somebody on the link who has said who they are.
+    pub neighbour: Option<(IpAddr, MacAddr)>,
+    /// The frame that answers it.
+    pub reply: Option<Vec<u8>>,
+    /// The echo request that it is the reply to.
+    pub echo: Option<Echo>,
+}
+
+impl Host {
+    /// A frame has come.
+    pub fn hear(&self, frame: &[u8]) -> Heard {
+        let Some((destination, source, kind, packet)) = self.parse(frame) else {
+            return Heard::default();
+        };
+        match kind {
+            ARP => self.hear_arp(packet),
+            IPV6 if let Some(message) = NeighbourMessage::parse(packet) => {
+                self.hear_neighbour(&message, source)
+            }
+            IPV4 | IPV6 if destination == self.mac && self.has(packet) => {
+                let mut reply = Vec::new();
+                match echo_reply(packet, &mut reply) {
+                    true => {
+                        Heard { reply: Some(self.frame(source, kind, &reply)), ..Heard::default() }
+                    }
+                    false => Heard { echo: Echo::of_reply(packet), ..Heard::default() },
+                }
+            }
+            _ => Heard::default(),
+        }
+    }
+
+    fn hear_arp(&self, packet: &[u8]) -> Heard {
+        let Some(arp) = Arp::parse(packet) else { return Heard::default() };
+        let asked = arp.request && self.ipv4.contains(&arp.target);
+        let reply = Arp {
+            request: false,
+            sender_mac: self.mac,
+            sender: arp.target,
+            target_mac: arp.sender_mac,
+            target: arp.sender,
+        };
+        Heard {
+            neighbour: Some((arp.sender.into(), arp.sender_mac)),
+            reply: asked.then(|| self.frame(arp.sender_mac, ARP, &reply.octets())),
+            echo: None,
+        }
+    }
+
+    fn hear_neighbour(&self, message: &NeighbourMessage, source: MacAddr) -> Heard {
+        if !message.solicitation {
+            let mac = message.mac.unwrap_or(source);
+            return Heard { neighbour: Some((message.target.into(), mac)), ..Heard::default() };
+        }
+        let answer = || {
+            let (reply, to_one) = message.advertise(self.mac);
+            self.frame(if to_one { source } else { ALL_NODES }, IPV6, &reply.octets())
+        };
+        let asked = self.ipv6.contains(&message.target);
+        Heard { reply: asked.then(answer), ..Heard::default() }
+    }
+
+    /// Destination, source, EtherType and packet of a frame with the host's VLAN tags; `None`: with
+    /// others, or the host's own.
+    fn parse<'a>(&self, frame: &'a [u8]) -> Option<(MacAddr, MacAddr, u16, &'a [u8])> {
+        let (head, mut rest) = frame.split_first_chunk::<12>()?;
+        let (destination, source) = (head.first_chunk::<6>()?, head.last_chunk::<6>()?);
+        let word = |at: &[u8]| Some(u16::from_be_bytes(*at.first_chunk::<2>()?));
+        for (_, tag) in &self.tags {
+            word(rest).filter(|kind| TAGS.contains(kind))?;
+            if word(rest.get(2..)?)? & 0x0fff != tag & 0x0fff {
+                return None;
+            }
+            rest = rest.get(4..)?;
+        }
+        let kind = word(rest)?;
+        let foreign = *source != self.mac.0;
+        foreign.then_some((MacAddr(*destination), MacAddr(*source), kind, rest.get(2..)?))
+    }
+
+    /// A frame of this host.
+    pub fn frame(&self, to: MacAddr, kind: u16, packet: &[u8]) -> Vec<u8> {
+        let mut frame = [to.0, self.mac.0].concat();
+        for (tpid, tag) in &self.tags {
+            frame.extend_from_slice(&tpid.to_be_bytes());
+            frame.extend_from_slice(&tag.to_be_bytes());
+        }
+        frame.extend_from_slice(&kind.to_be_bytes());
+        frame.extend_from_slice(packet);
+        frame.resize(frame.len().max(SHORTEST), 0);
+        frame
+    }
+
+    /// Whether an IP packet is for one of the host's addresses.
+    fn has(&self, packet: &[u8]) -> bool {
+        match packet.first().map(|first| first >> 4) {
+            Some(4) => self.ipv4.iter().any(|v4| packet.get(16..20) == Some(&v4.octets())),
+            Some(6) => self.ipv6.iter().any(|v6| packet.get(24..40) == Some(&v6.octets())),
+            _ => false,
+        }
+    }
+}
+
+/// The address on the link that a MAC address gives (RFC 4291 appendix A).
+pub fn link_local(mac: MacAddr) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.0;
+    let pair = |high, low| u16::from_be_bytes([high, low]);
+    Ipv6Addr::new(0xfe80, 0, 0, 0, pair(a ^ 2, b), pair(c, 0xff), pair(0xfe, d), pair(e, f))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
+    fn host(tags: Vec<(u16, u16)>) -> Host {
+        let ipv6 = vec![link_local(MAC)];
+        Host { mac: MAC, tags, ipv4: vec![[10, 0, 0, 1].into()], ipv6 }
+    }
+
+    fn peer() -> Host {
+        let ipv6 = vec![link_local(PEER)];
+        Host { mac: PEER, tags: Vec::new(), ipv4: vec![[10, 0, 0, 9].into()], ipv6 }
+    }
+
+    #[test]
+    fn a_mac_address_gives_an_address_on_the_link() {
+        assert_eq!(link_local(MAC), "fe80::ff:fe00:1".parse::<Ipv6Addr>().unwrap());
+    }
+
+    #[test]
+    fn a_solicitation_for_its_address_is_answered_and_for_no_other() {
+        let ask = |target| {
+            let message = NeighbourMessage::solicit(link_local(PEER), PEER, target);
+            host(Vec::new()).hear(&peer().frame(ALL_NODES, IPV6, &message.octets())).reply
+        };
+        let reply = ask(link_local(MAC)).expect("an answer");
+        let known = peer().hear(&reply).neighbour;
+        assert_eq!(known, Some((link_local(MAC).into(), MAC)));
+        assert_eq!(ask(link_local(PEER)), None);
+    }
+
+    #[test]
+    fn an_echo_request_is_answered_in_the_vlan_alone() {
+        let echo =
+            Echo { source: [10, 0, 0, 9].into(), destination: [10, 0, 0, 1].into(), id: 7, seq: 8 };
+        let tagged = host(vec![(0x8100, 7)]);
+        let plain = peer().frame(MAC, IPV4, &echo.request());
+        assert_eq!(tagged.hear(&plain), Heard::default());
+        let asks = Host { tags: vec![(0x8100, 7)], ..peer() };
+        let reply = tagged.hear(&asks.frame(MAC, IPV4, &echo.request())).reply;
+        assert_eq!(asks.hear(&reply.expect("an answer")).echo, Some(echo));
+        let other = asks.frame(PEER, IPV4, &echo.request());
+        assert_eq!(tagged.hear(&other), Heard::default(), "its MAC address is another");
+    }
+}

@@ -1,0 +1,94 @@
+//! The host that a port with addresses is to its neighbours.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use serde_json::{Value, json};
+use squall::speaking::{self, Speaking};
+use squall_host::{Host, link_local};
+use squall_units::Nanos;
+
+use super::{Answer, Port, Server};
+use crate::rpc::{Params, Refusal};
+
+/// TPIDs of a port's VLAN tags: with two, the outer one is a service tag.
+const TAG: u16 = 0x8100;
+const SERVICE_TAG: u16 = 0x88a8;
+
+/// IPv6 of a port: its address on the link, and another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv6 {
+    pub source: Option<Ipv6Addr>,
+}
+
+impl Ipv6 {
+    /// As `get_port_status` shows it.
+    pub fn status(of: Option<Self>) -> Value {
+        let source = of.and_then(|ipv6| ipv6.source);
+        let source = source.map_or(String::new(), |source| source.to_string());
+        json!({ "enabled": of.is_some(), "src": source })
+    }
+}
+
+impl Server {
+    /// # Errors
+    /// An address that is none; the interface cannot be opened.
+    pub(super) fn conf_ipv6(&mut self, port: usize, params: &Params<'_>) -> Answer {
+        let source = match params.get("src_ipv6").and_then(Value::as_str) {
+            None | Some("") => None,
+            Some(text) => Some(text.parse().map_err(|_| {
+                Refusal::parameters(format!("src_ipv6 = {text:?}: expected an IPv6 address"))
+            })?),
+        };
+        self.ports[port].ipv6 = params.flag("enabled").then_some(Ipv6 { source });
+        self.speak(port)?;
+        Ok(json!({}))
+    }
+
+    /// The port answers for the addresses that it has now, as long as its owner holds it. Ports that
+    /// are no interface have nobody to speak to.
+    pub(super) fn speak(&mut self, number: usize) -> Result<(), Refusal> {
+        let port = &mut self.ports[number];
+        let host = host_of(port);
+        port.speaking = None;
+        let silent = host.ipv4.is_empty() && host.ipv6.is_empty();
+        let interface = squall::interface_of(&port.info.address);
+        if let Some(interface) = interface.filter(|_| self.holds && !silent) {
+            port.speaking = Some(Speaking::start(&interface, OfPort(host))?);
+        }
+        Ok(())
+    }
+
+    /// Ports that nobody holds are silent.
+    pub(super) fn fall_silent(&mut self) {
+        for port in &mut self.ports {
+            port.speaking = None;
+        }
+    }
+}
+
+fn host_of(port: &Port) -> Host {
+    let mut host = Host { mac: port.info.mac, ..Host::default() };
+    match port.l3.as_ref().and_then(|l3| l3.source.parse().ok()) {
+        Some(IpAddr::V4(source)) => host.ipv4.push(source),
+        Some(IpAddr::V6(source)) => host.ipv6.push(source),
+        None => {}
+    }
+    if let Some(Ipv6 { source }) = port.ipv6 {
+        host.ipv6.push(link_local(port.info.mac));
+        host.ipv6.extend(source);
+    }
+    let inner = port.vlan.len().saturating_sub(1);
+    let tag = |(i, id): (usize, &u64)| (if i < inner { SERVICE_TAG } else { TAG }, *id as u16);
+    host.tags = port.vlan.iter().enumerate().map(tag).collect();
+    host
+}
+
+struct OfPort(Host);
+
+impl speaking::Hosts for OfPort {
+    fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>) {
+        out.extend(self.0.hear(frame).reply);
+    }
+
+    fn turn(&mut self, _: Nanos, _: &mut Vec<Vec<u8>>) {}
+}
