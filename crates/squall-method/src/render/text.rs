@@ -62,7 +62,8 @@ pub fn trial_line(recorded: &Recorded) -> String {
         String::new()
     };
     if !measured.kept() {
-        let why = measured.not_kept.first().map_or("", String::as_str);
+        // How long its thread waited for which CPU, the result has.
+        let why = measured.not_kept.first().and_then(|why| why.split(';').next()).unwrap_or("");
         return format!("{}{again}: not counted: {why}", recorded.trial.label);
     }
     if let Some(flows) = &measured.flows {
