@@ -56,7 +56,7 @@ class Lab:
 
     def run(self, *arguments, timeout=60):
         command = [self.squall, "lab", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
     def exec(self, *command, timeout=60):
         return self.run("exec", self.name, "--", *command, timeout=timeout)
@@ -101,7 +101,7 @@ def device(squall, folder):
 
     def run(method, *arguments):
         command = [squall, "test", method, profile, "--max-rate", "100kpps", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     return run
 
