@@ -80,11 +80,6 @@ pub struct Settings {
     #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
         default_value_t = Settings::default().latency_s))]
     pub latency_s: f64,
-    /// Frames that are timed in the second half of a latency trial (RFC 8219: at least 500)
-    #[cfg_attr(feature = "clap", arg(long, value_name = "N",
-        value_parser = clap::value_parser!(u64).range(1..=1_000_000),
-        default_value_t = Settings::default().tagged))]
-    pub tagged: u64,
     /// Trials of latency and delay variation (RFC 8219: at least 20)
     #[cfg_attr(feature = "clap", arg(long, value_name = "N",
         default_value_t = Settings::default().repetitions))]
@@ -105,7 +100,6 @@ impl Default for Settings {
             trial_s: 60.0,
             resolution: 0.001,
             latency_s: 120.0,
-            tagged: 500,
             repetitions: 20,
             loss_step: 0.1,
         }

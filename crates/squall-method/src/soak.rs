@@ -9,7 +9,8 @@ use crate::{
     bench::{Bench, Halt},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     rig::Rig,
-    trial::Measured,
+    trial::{Measured, Second},
+    y1564::Availability,
 };
 
 /// Load, length and limits of a soak test.
@@ -43,7 +44,7 @@ pub struct Settings {
     /// Fail if the mean latency rises by more than this in an hour, microseconds, beyond chance
     #[cfg_attr(feature = "clap", arg(long, value_name = "US"))]
     pub max_drift_us: Option<f64>,
-    /// Fail if a lower ratio of trials is available
+    /// Fail if a lower ratio of the time is available (Y.1563)
     #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO"))]
     pub min_availability: Option<f64>,
 }
@@ -63,7 +64,7 @@ impl Default for Settings {
     }
 }
 
-/// A period with more loss counts as an outage (Y.1563's severely errored second has FLR > 0.5).
+/// A trial with more loss is not available, where seconds are not known (Y.1563 has it of seconds).
 const SEVERE_LOSS: f64 = 0.5;
 
 impl Settings {
@@ -108,6 +109,8 @@ struct Period {
     outage_s: f64,
     sent: u64,
     lost: u64,
+    /// Of all streams together; empty in virtual time.
+    seconds: Vec<Second>,
 }
 
 /// Runs one trial after the other.
@@ -125,7 +128,8 @@ pub fn run(
     let mut done = Ok(());
     for number in 0..settings.trials() {
         let label = format!("soak, trial {} of {}", number + 1, settings.trials());
-        let trial = rig.trial(label, settings.frame_size, settings.load, settings.trial_s);
+        let mut trial = rig.trial(label, settings.frame_size, settings.load, settings.trial_s);
+        trial.seconds = true;
         match bench.trial(trial) {
             Ok(measured) if measured.kept() => periods.push(period(settings, number, &measured)),
             Ok(_) => not_kept += 1,
@@ -162,7 +166,26 @@ fn period(settings: &Settings, number: usize, measured: &Measured) -> Period {
         outage_s: outage.fold(0.0, f64::max),
         sent: measured.sent(),
         lost: measured.lost(),
+        seconds: together(measured),
     }
+}
+
+/// Second by second, all streams.
+fn together(measured: &Measured) -> Vec<Second> {
+    let seconds = measured.lanes.iter().map(|lane| lane.seconds.len()).max().unwrap_or(0);
+    let sum = |i: usize| {
+        let of_lanes = measured.lanes.iter().filter_map(|lane| lane.seconds.get(i));
+        of_lanes.fold(Second::default(), |sum, one| Second {
+            sent: sum.sent + one.sent,
+            received: sum.received + one.received,
+        })
+    };
+    (0..seconds).map(sum).collect()
+}
+
+fn second_loss(second: &Second) -> f64 {
+    let lost = second.sent.saturating_sub(second.received);
+    if second.sent == 0 { 0.0 } else { lost as f64 / second.sent as f64 }
 }
 
 /// A straight line through points, by least squares.
@@ -207,7 +230,13 @@ fn say(settings: &Settings, periods: &[Period], bound: bool, outcome: &mut Outco
     let n = periods.len() as f64;
     let (sent, lost) = periods.iter().fold((0, 0), |(s, l), one| (s + one.sent, l + one.lost));
     let loss = if sent == 0 { 0.0 } else { lost as f64 / sent as f64 };
-    let available = periods.iter().filter(|one| one.loss <= SEVERE_LOSS).count() as f64 / n;
+    let seconds: Vec<Second> = periods.iter().flat_map(|one| one.seconds.clone()).collect();
+    // Without seconds, by trials.
+    let available = match seconds.is_empty() {
+        true => periods.iter().filter(|one| one.loss <= SEVERE_LOSS).count() as f64 / n,
+        false => Availability::of(&seconds).ratio(),
+    };
+    let worst_second = seconds.iter().map(second_loss).fold(loss, f64::max);
     let outage = periods.iter().map(|one| one.outage_s).fold(0.0, f64::max);
     let points = |value: &dyn Fn(&Period) -> Option<f64>| -> Vec<(f64, f64)> {
         periods.iter().filter_map(|one| Some((one.at_s, value(one)?))).collect()
@@ -226,6 +255,10 @@ fn say(settings: &Settings, periods: &[Period], bound: bool, outcome: &mut Outco
     push("loss", loss, "ratio", Better::Lower, chance);
     push("availability", available, "ratio", Better::Higher, 1.0 / n);
     push("longest_outage", outage, "s", Better::Lower, 0.0);
+    if !seconds.is_empty() {
+        // A frame that is on its way when a second ends counts in the next.
+        push("worst_second", worst_second, "ratio", Better::Lower, 0.01);
+    }
     if !latency.is_empty() {
         let spread = latency.iter().map(|p| (p.1 - mean).abs()).fold(0.0, f64::max);
         push("latency.mean", mean, "ns", Better::Lower, spread);
@@ -237,7 +270,8 @@ fn say(settings: &Settings, periods: &[Period], bound: bool, outcome: &mut Outco
             push(name, fit.per_hour, unit, Better::Lower, fit.within);
         }
     }
-    outcome.tables.push(summary(periods, loss, available, outage, drifts));
+    let worst_second = (!seconds.is_empty()).then_some(worst_second);
+    outcome.tables.push(summary(periods, loss, available, [Some(outage), worst_second], drifts));
     outcome.tables.push(worst(periods));
     outcome.plots.extend(plots(periods));
     judge(settings, loss, worst_mean, available, drifts[0], outcome);
@@ -247,7 +281,7 @@ fn summary(
     periods: &[Period],
     loss: f64,
     available: f64,
-    outage: f64,
+    [outage, worst_second]: [Option<f64>; 2],
     [latency, losses]: [Option<Fit>; 2],
 ) -> Table {
     let mut table = Table::new("Soak test", &["", "Value", "95 % within"]);
@@ -256,8 +290,11 @@ fn summary(
     };
     row("Trials", periods.len().to_string(), String::new());
     row("Frame loss rate", ratio(loss), String::new());
-    row("Availability (trials with at most 50 % loss)", ratio(available), String::new());
-    row("Longest outage", seconds(outage), String::new());
+    row("Availability (Y.1563)", ratio(available), String::new());
+    row("Longest outage", seconds(outage.unwrap_or(0.0)), String::new());
+    if let Some(loss) = worst_second {
+        row("Frame loss rate of the worst second", ratio(loss), String::new());
+    }
     let signed = |value: f64| format!("{}{}", if value < 0.0 { "-" } else { "" }, ns(value.abs()));
     if let Some(fit) = latency {
         row("Drift of the mean latency in an hour", signed(fit.per_hour), ns(fit.within));

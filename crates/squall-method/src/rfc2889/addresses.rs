@@ -60,10 +60,12 @@ fn capacity(
     while next > known && failed.is_none_or(|failed| next < failed) {
         let label = format!("address caching capacity, {next} addresses");
         let measured = bench.trial(trial(settings, rig, next, settings.address_rate, label))?;
-        match judge(rig, next, &measured) {
-            Judged::Passed => known = next,
-            Judged::NotKept => (failed, limit) = (Some(next), Limit::Generator),
-            Judged::Failed(_) => (failed, limit) = (Some(next), Limit::Device),
+        // Known is known, however late the generator was.
+        let passed = known_all(rig, next, &measured);
+        match (measured.kept(), passed) {
+            (_, true) => known = next,
+            (true, false) => (failed, limit) = (Some(next), Limit::Device),
+            (false, false) => (failed, limit) = (Some(next), Limit::Generator),
         }
         next =
             failed.map_or(most.min(known.saturating_mul(2)), |failed| known + (failed - known) / 2);
@@ -175,12 +177,16 @@ fn trial(
 }
 
 fn judge(rig: &Rig, addresses: u32, measured: &Measured) -> Judged {
-    let Some(lane) = measured.lane(LANE) else { return Judged::NotKept };
-    let known = lane.sent == u64::from(addresses - 1) && lane.lost == 0;
-    let flooded = strays(measured, rig.ports.iter().skip(TESTS + 1));
     match measured.kept() {
         false => Judged::NotKept,
-        true if known && flooded == 0 => Judged::Passed,
+        true if known_all(rig, addresses, measured) => Judged::Passed,
         true => Judged::Failed(None),
     }
+}
+
+/// Whether a frame came to each address, and none was flooded.
+fn known_all(rig: &Rig, addresses: u32, measured: &Measured) -> bool {
+    let lane = measured.lane(LANE);
+    let came = lane.is_some_and(|lane| lane.sent == u64::from(addresses - 1) && lane.lost == 0);
+    came && strays(measured, rig.ports.iter().skip(TESTS + 1)) == 0
 }

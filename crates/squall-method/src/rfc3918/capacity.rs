@@ -29,9 +29,10 @@ pub(super) fn all(
     while next > kept && failed.is_none_or(|failed| next < failed) {
         let measured = bench.trial(trial(settings, rig, next))?;
         match (measured.kept(), passed(rig, next, &measured)) {
-            (true, true) => kept = next,
+            // Kept is kept, however late the generator was.
+            (_, true) => kept = next,
             (true, false) => (failed, limit) = (Some(next), Limit::Device),
-            (false, _) => (failed, limit) = (Some(next), Limit::Generator),
+            (false, false) => (failed, limit) = (Some(next), Limit::Generator),
         }
         next = failed.map_or(most.min(kept.saturating_mul(2)), |failed| kept + (failed - kept) / 2);
     }

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""`squall test` end to end: the methods for switches and multicast against a bridge of the kernel in
+a lab of their own, the others against a device of known rate in virtual time. Times are short, and
+the machine may be busy: checked is what holds on any machine, not how fast it is.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve()
+PORTS = 3
+GROUPS = 16
+
+# Frames for the bridge, on one end of each pair, and nothing else: no ARP, no IPv6 of the kernel.
+# Groups without members are not flooded while there is a querier; that of MLD asks from the bridge's
+# own IPv6 address.
+BRIDGE = f"""
+set -e
+ip link add br0 type bridge mcast_snooping 1 mcast_querier 1 mcast_query_response_interval 10 \
+    mcast_startup_query_interval 100 mcast_last_member_interval 10 mcast_hash_max {GROUPS}
+for i in $(seq 0 {PORTS - 1}); do
+  ip link add p$i type veth peer name s$i
+  echo 1 > /proc/sys/net/ipv6/conf/p$i/disable_ipv6
+  echo 1 > /proc/sys/net/ipv6/conf/s$i/disable_ipv6
+  ip link set p$i arp off mtu 2000
+  ip link set s$i mtu 2000 master br0 up
+  ip link set p$i up
+done
+echo 0 > /proc/sys/net/ipv6/conf/br0/disable_ipv6
+echo 0 > /proc/sys/net/ipv6/conf/br0/accept_dad
+ip link set br0 mtu 2000 up
+sleep 1
+ip link set br0 type bridge mcast_querier 0
+ip link set br0 type bridge mcast_querier 1
+"""
+
+
+class Failed(Exception):
+    pass
+
+
+def expect(good, what):
+    if not good:
+        raise Failed(what)
+
+
+class Lab:
+    """A lab with a bridge, up for the length of a with block."""
+
+    def __init__(self, squall):
+        self.squall, self.name = squall, f"methods-{os.getpid()}"
+
+    def run(self, *arguments, timeout=60):
+        command = [self.squall, "lab", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+    def exec(self, *command, timeout=60):
+        return self.run("exec", self.name, "--", *command, timeout=timeout)
+
+    def __enter__(self):
+        up = self.run("up", self.name)
+        if up.returncode == 3:
+            print(f"SKIPPED: the bridge: {up.stderr.strip()}")
+            return None
+        expect(up.returncode == 0, f"lab up: {up.stderr}")
+        made = self.exec("sh", "-c", BRIDGE)
+        if made.returncode != 0:
+            self.run("down", self.name)
+            print(f"SKIPPED: the bridge: {made.stderr.strip()}")
+            return None
+        return self
+
+    def __exit__(self, *_):
+        self.run("down", self.name)
+
+
+def outcome(run, *arguments):
+    """The result of a test. 4: the generator set the limit, as a busy machine makes it."""
+    done = run(*arguments, "--quick", "--rest", "0.05", "--json", "-")
+    expect(done.returncode in (0, 4), f"{arguments}: {done.returncode}\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def figure(outcome, name):
+    figures = {one["name"]: one for one in outcome["figures"]}
+    expect(name in figures, f"{name}: {list(figures)}, {outcome['notes']}")
+    return figures[name]
+
+
+def device(squall, folder):
+    """Carries 10,000 frames/s and holds 50."""
+    profile = folder / "rig.toml"
+    streams = "".join(
+        f'[[stream]]\nname = "{ip}"\npacket = "eth/{ip}/udp"\nrate = 1\n' for ip in ("ipv4", "ipv6")
+    )
+    profile.write_text(f'ports.A = "loop:methods,virtual,drain=10kpps,buffer=50"\n{streams}')
+
+    def run(method, *arguments):
+        command = [squall, "test", method, profile, "--max-rate", "100kpps", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    return run
+
+
+def throughput_is_that_of_the_device(run):
+    for method in ("tst009", "rfc8219"):
+        found = outcome(run, method, "--frame-sizes", "84,512")
+        for size in (84, 512):
+            value = figure(found, f"throughput/{size}")["value"]
+            expect(9_950 < value <= 10_000, f"{method}: {value} frames/s of 10,000")
+    # Of a port that takes 1/10,000 s for each, two streams at the rate of the device: a frame waits
+    # for the other stream's at most.
+    for name in ("typical_latency/84", "worst_case_latency/84"):
+        value = figure(found, name)["value"]
+        expect(100_000 <= value <= 201_000, f"{name}: {value} ns")
+    longer = {lane["frame_size"] for lane in found["trials"][0]["trial"]["lanes"]}
+    expect(longer == {84, 104}, f"frames of IPv6 are 20 octets longer: {longer}")
+    refused = run("rfc8219", "--tests", "pdv", "--setup", "nothing")
+    expect(refused.returncode == 2, f"{refused.returncode}: {refused.stderr}")
+
+
+def a_soak_passes_below_the_rate_and_fails_above(run):
+    low = outcome(run, "soak", "--load", "0.05", "--max-loss", "0", "--max-drift-us", "1")
+    expect(low["verdict"]["status"] == "passed", low["verdict"])
+    expect(figure(low, "latency_drift")["value"] == 0, "the device does not drift")
+    done = run("soak", "--load", "0.5", "--max-loss", "0.1", "--quick", "--json", "-")
+    expect(done.returncode == 1, f"80 % are lost: {done.returncode} {done.stderr}")
+    lost = figure(json.loads(done.stdout), "loss")["value"]
+    expect(0.79 < lost < 0.81, f"lost {lost} of 0.8")
+
+
+def bridge(squall, lab):
+    ports = [f"--port={chr(ord('A') + i)}=af_packet:p{i}" for i in range(PORTS)]
+    common = [*ports, "--max-rate", "100pps", "--resolution", "0.4", "--trial-s", "0.3"]
+    common += ["--linger", "100ms", "--repeats", "1", "--frame-sizes", "128"]
+
+    def run(method, *arguments):
+        return lab.exec(squall, "test", method, *common, *arguments, timeout=300)
+
+    return run
+
+
+def a_bridge_forwards_learns_and_floods(run):
+    flush = "ip link set br0 type bridge fdb_flush"
+    found = outcome(
+        run,
+        "rfc2889",
+        *("--tests", "full-mesh,address-capacity,errored-frames,broadcast,congestion"),
+        *("--initial-addresses", "30", "--max-addresses", "60", "--address-rate", "200"),
+        *("--flush-command", flush),
+    )
+    capacity = figure(found, "address_capacity")
+    expect(capacity["value"] == 60, f"a bridge has room for more than 60: {capacity}")
+    # It forwards what veth takes, of any length.
+    for kind in ("undersize", "oversize"):
+        part = figure(found, f"forwarded.{kind}")["value"]
+        expect(part > 0.99, f"{kind}: {part}")
+    meshed = [t for t in found["trials"] if t["trial"]["label"].startswith("full-mesh")]
+    expect(meshed, "no trial of the mesh")
+    for trial in meshed:
+        for lane in trial["measured"]["lanes"]:
+            expect(lane["lost"] == 0, f"the bridge carries 100 frames/s: {lane}")
+    broadcast = [t for t in found["trials"] if t["trial"]["label"].startswith("broadcast")]
+    for trial in broadcast:
+        (lane,) = trial["measured"]["lanes"]
+        expect(lane["received"] == (PORTS - 1) * lane["sent"], f"to all ports: {lane}")
+    expect(any("4 ports" in note for note in found["notes"]), found["notes"])
+
+
+def settings_that_contradict_each_other_are_refused(run):
+    done = run("rfc2889", "--initial-addresses", "10", "--max-addresses", "5", "--json", "-")
+    expect(done.returncode == 2, done.stderr)
+    expect("initial_addresses" in done.stderr, done.stderr)
+
+
+def a_bridge_snoops(run, lab):
+    for membership in ("mldv1", "igmpv2", "igmpv3"):
+        found = outcome(
+            run,
+            "rfc3918",
+            *("--membership", membership, "--tests", "aggregated,join-delay,leave-delay"),
+            *("--groups", "4", "--probe-rate", "200", "--delay-s", "1", "--join-rate", "100"),
+        )
+        data = [
+            lane
+            for trial in found["trials"]
+            for lane in trial["measured"]["lanes"]
+            if lane["name"] == "multicast"
+        ]
+        expect(data, "no trial with multicast")
+        for lane in data:
+            received = (PORTS - 1) * lane["sent"]
+            expect(lane["received"] == received, f"{membership}: to both members: {lane}")
+        probes = [
+            (trial["trial"]["label"], lane)
+            for trial in found["trials"]
+            for lane in trial["measured"]["lanes"]
+            if lane["name"] == "probe"
+        ]
+        for label, lane in probes:
+            # Half a second before the join nothing comes; after the leave it ends.
+            expect(0 < lane["received"] < lane["sent"], f"{membership}: {label}: {lane}")
+    # The bridge keeps GROUPS, its own among them, and then ceases to snoop.
+    again = (
+        "ip link set br0 type bridge mcast_snooping 0; ip link set br0 type bridge mcast_snooping 1"
+    )
+    found = outcome(
+        run,
+        "rfc3918",
+        *("--tests", "group-capacity", "--groups", "8", "--max-groups", "64"),
+        *("--join-rate", "100", "--flush-command", again),
+    )
+    capacity = figure(found, "group_capacity")
+    least = 0 if capacity["limit"] == "generator" else GROUPS - 4
+    expect(least <= capacity["value"] <= GROUPS, f"group capacity: {capacity} of {GROUPS}")
+
+
+def main():
+    squall = os.environ.get("SQUALL") or str(HERE.parents[2] / "target/debug/squall")
+    with tempfile.TemporaryDirectory() as folder:
+        run = device(squall, pathlib.Path(folder))
+        throughput_is_that_of_the_device(run)
+        a_soak_passes_below_the_rate_and_fails_above(run)
+    print("virtual time: tst009, rfc8219 and soak find the device")
+    with Lab(squall) as lab:
+        if lab is None:
+            return
+        run = bridge(squall, lab)
+        settings_that_contradict_each_other_are_refused(run)
+        a_bridge_forwards_learns_and_floods(run)
+        print("bridge: rfc2889")
+        a_bridge_snoops(run, lab)
+        print("bridge: rfc3918")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failed as failed:
+        sys.exit(f"FAILED: {failed}")
