@@ -62,6 +62,9 @@ enum Action {
         /// Write a profile with streams through the device, both ways
         #[arg(long, value_name = "FILE.toml", requires = "device")]
         profile: Option<PathBuf>,
+        /// Let the streams of the profile be IPv6
+        #[arg(long, requires = "profile")]
+        ipv6: bool,
     },
     /// Run a command in a lab and pass on its exit status
     Exec {
@@ -101,9 +104,9 @@ A frame leaves when the faults of the port where it arrived say so. Ends with Ct
 
 pub fn lab(args: &Args) -> Result<ExitCode, Error> {
     match &args.action {
-        Action::Up { name, mtu, queues, device, profile } => {
+        Action::Up { name, mtu, queues, device, profile, ipv6 } => {
             let options = LabOptions { mtu: *mtu, queues: *queues };
-            up(name, &options, device.as_ref(), profile.as_deref())?;
+            up(name, &options, device.as_ref(), profile.as_deref(), *ipv6)?;
         }
         Action::Exec { name, device, command } => {
             return Err(error(Lab::exec(name, *device, command)));
@@ -136,8 +139,9 @@ fn up(
     options: &LabOptions,
     device: Option<&Device>,
     profile: Option<&Path>,
+    ipv6: bool,
 ) -> Result<(), Error> {
-    let streams = device.map(|device| Streams::through(device.kind));
+    let streams = device.map(|device| Streams::through(device.kind, ipv6));
     let file = match (profile, &streams) {
         (Some(path), Some(streams)) => {
             if streams.0.is_empty() {
@@ -167,7 +171,7 @@ fn up(
     if let (Some((name, file)), Some(streams), Some(device)) = (file, &streams, device) {
         output::write(&name, file, &streams.profile(device, &exec, &name))?;
         uses.push(format!("{exec} squall run {name}"));
-        uses.push(format!("{exec} squall test rfc2544 {name} --quick"));
+        uses.push(format!("{exec} squall test rfc2544 {name} --quick --max-rate 100kpps"));
     }
     match device {
         Some(device) => uses.extend(commands(device.kind, &exec)),
@@ -241,10 +245,11 @@ struct Stream {
 const PORTS: [u16; 2] = [1024, 9];
 
 impl Streams {
-    fn through(kind: DeviceKind) -> Self {
+    fn through(kind: DeviceKind, ipv6: bool) -> Self {
         let versions: &[&str] = match kind {
             DeviceKind::Haproxy => &[],
-            _ => &["ipv4", "ipv6"],
+            _ if ipv6 => &["ipv6"],
+            _ => &["ipv4"],
         };
         let streams = versions.iter().flat_map(|ip| {
             [0, 1].map(|from| Stream {
