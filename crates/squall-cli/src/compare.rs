@@ -2,13 +2,16 @@
 
 mod trex;
 
-use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
+use std::{fs::File, io::IsTerminal, path::PathBuf, process::ExitCode};
 
 use squall::{
     Error, render,
     units::{Nanos, Rate},
 };
-use squall_compare::{self as compare, DEFAULT_TOOLS, DataSet, Place, Settings, Tool};
+use squall_compare::{
+    self as compare, DEFAULT_TOOLS, DataSet, Place, Settings, Tool,
+    generators::{DEFAULT_GENERATORS, Generator, GeneratorSettings},
+};
 
 use crate::{args::command_line, drive::Signals, output};
 
@@ -22,7 +25,53 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Captures(Box<Captures>),
+    Generators(Box<Generators>),
     Trex(Box<trex::Args>),
+}
+
+/// Measure rate, steadiness and cost of traffic generators, counted where their frames arrive
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall compare generators                                         # takes long, prints how long
+  squall compare generators --duration 5s --rounds 3 --report generators.html
+  squall compare generators --tools squall,tcpreplay,trafgen --sizes 60,1514 --steps \
+                        10kpps,100kpps,max
+
+Tools: squall, squall-xdp_live, tcpreplay, trafgen, iperf3, mgen, hping3, nping, mausezahn. drone, \
+                        pktgen-dpdk and trex are named with the reason why they are not compared.
+Everything runs in a private lab: a veth pair in a separate network namespace. Ctrl-C ends the \
+                        comparison and still reports the finished measurements.")]
+struct Generators {
+    /// Compare these tools
+    #[arg(long, value_name = "LIST", default_value = DEFAULT_GENERATORS)]
+    tools: String,
+    /// Send frames of these sizes, octets without FCS
+    #[arg(long, value_name = "OCTETS", default_value = "60,512,1514", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(60..=9000))]
+    sizes: Vec<u32>,
+    /// Send at these rates: 10kpps, 100Mbps (L2 with FCS), max
+    #[arg(
+        long,
+        value_name = "RATES",
+        default_value = "10kpps,50kpps,100kpps,max",
+        value_delimiter = ','
+    )]
+    steps: Vec<Rate>,
+    /// Repeat each measurement N times
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Measure for this time at each step
+    #[arg(short, long, value_name = "TIME", default_value = "60s")]
+    duration: Nanos,
+    /// Write the result as JSON; - is standard output
+    #[arg(long, value_name = "FILE|-", help_heading = "Result")]
+    json: Option<String>,
+    /// Write the result as one HTML file with plots
+    #[arg(long, value_name = "FILE.html", help_heading = "Result")]
+    report: Option<PathBuf>,
+    /// Show no progress and no tables
+    #[arg(short, long, help_heading = "Result")]
+    quiet: bool,
 }
 
 /// Measure the loss and cost of capture tools at a bit rate, and whether they report their loss
@@ -95,6 +144,7 @@ struct Captures {
 pub fn compare(args: &Args) -> Result<ExitCode, Error> {
     match &args.what {
         What::Captures(args) => captures(args),
+        What::Generators(args) => generators(args),
         What::Trex(args) => trex::compare(args),
     }
 }
@@ -103,51 +153,124 @@ const DEFAULT_STEPS: [&str; 6] = ["100Mbps", "200Mbps", "500Mbps", "1Gbps", "2Gb
 
 fn captures(args: &Captures) -> Result<ExitCode, Error> {
     let settings = args.settings()?;
+    let outputs = Outputs::create(&args.json, &args.report, args.quiet)?;
+    outputs.announce(&estimate(&settings));
     let signals = Signals::catch()?;
-    // Made before anything runs: an hour of measuring is not to end in a path that is wrong.
-    let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
-    let html =
-        args.report.as_ref().map(|path| output::create(&path.to_string_lossy())).transpose()?;
-    let mut done = 0;
-    if !args.quiet {
-        eprintln!("{}", estimate(&settings));
+    let result = compare::captures(&settings, &mut outputs.progress(), &|| signals.came())?;
+    outputs.write(
+        &result.to_json(),
+        || compare::render::html(&result),
+        |width, color| compare::render::summary(&result, width, color),
+    )
+}
+
+fn generators(args: &Generators) -> Result<ExitCode, Error> {
+    let settings = args.settings()?;
+    let outputs = Outputs::create(&args.json, &args.report, args.quiet)?;
+    let runs = settings.tools.len() * settings.sizes.len() * settings.steps.len();
+    let runs = runs * settings.rounds as usize;
+    let time = runs as f64 * (settings.step.as_secs_f64() + BESIDE_S);
+    outputs.announce(&format!("at most {runs} runs, {}", render::human::seconds(time)));
+    let signals = Signals::catch()?;
+    let stop = || signals.came();
+    let result = compare::generators::generators(&settings, &mut outputs.progress(), &stop)?;
+    outputs.write(
+        &result.to_json(),
+        || compare::generators::render::html(&result),
+        |width, color| compare::generators::render::summary(&result, width, color),
+    )
+}
+
+impl Generators {
+    fn settings(&self) -> Result<GeneratorSettings, Error> {
+        check_steps(&self.steps)?;
+        Ok(GeneratorSettings {
+            tools: Generator::parse_list(&self.tools, &own_path()?)?,
+            sizes: self.sizes.clone(),
+            steps: self.steps.clone(),
+            rounds: self.rounds,
+            step: self.duration,
+            command: command_line(),
+        })
     }
-    let mut progress = |line: &str| {
-        done += 1;
-        if !args.quiet {
-            eprintln!("{done:4}  {line}");
+}
+
+/// Where the result of a comparison goes.
+struct Outputs {
+    json: Option<String>,
+    files: [Option<(String, File)>; 2],
+    quiet: bool,
+}
+
+impl Outputs {
+    /// Made before anything runs: an hour of measuring is not to end in a path that is wrong.
+    fn create(json: &Option<String>, html: &Option<PathBuf>, quiet: bool) -> Result<Self, Error> {
+        let json_file = json.as_deref().filter(|name| *name != "-").map(output::create);
+        let html_file = html.as_ref().map(|path| output::create(&path.to_string_lossy()));
+        let files = [json_file.transpose()?, html_file.transpose()?];
+        Ok(Self { json: json.clone(), files, quiet })
+    }
+
+    fn announce(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("{text}");
         }
-    };
-    let result = compare::captures(&settings, &mut progress, &|| signals.came())?;
-    if let Some((name, file)) = json {
-        output::write(&name, file, &(result.to_json() + "\n"))?;
     }
-    if let Some((name, file)) = html {
-        output::write(&name, file, &compare::render::html(&result))?;
+
+    fn progress(&self) -> impl FnMut(&str) + use<> {
+        let (quiet, mut done) = (self.quiet, 0);
+        move |line: &str| {
+            done += 1;
+            if !quiet {
+                eprintln!("{done:4}  {line}");
+            }
+        }
     }
-    let to_stdout = args.json.as_deref() == Some("-");
-    if to_stdout {
-        output::print_data(&(result.to_json() + "\n"));
+
+    fn write(
+        self,
+        json: &str,
+        html: impl Fn() -> String,
+        summary: impl Fn(usize, bool) -> String,
+    ) -> Result<ExitCode, Error> {
+        let [json_file, html_file] = self.files;
+        if let Some((name, file)) = json_file {
+            output::write(&name, file, &format!("{json}\n"))?;
+        }
+        if let Some((name, file)) = html_file {
+            output::write(&name, file, &html())?;
+        }
+        let to_stdout = self.json.as_deref() == Some("-");
+        if to_stdout {
+            output::print_data(&format!("{json}\n"));
+        }
+        if !self.quiet && !to_stdout {
+            let stdout = std::io::stdout();
+            let width = terminal_size::terminal_size_of(&stdout)
+                .map_or(120, |(width, _)| usize::from(width.0));
+            let color =
+                stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+            output::print(&format!("\n{}\n", summary(width, color).trim_end()));
+        }
+        Ok(ExitCode::SUCCESS)
     }
-    if !args.quiet && !to_stdout {
-        let stdout = std::io::stdout();
-        let width =
-            terminal_size::terminal_size_of(&stdout).map_or(120, |(width, _)| usize::from(width.0));
-        let color =
-            stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        output::print(&format!(
-            "\n{}\n",
-            compare::render::summary(&result, width, color).trim_end()
-        ));
-    }
-    Ok(ExitCode::SUCCESS)
+}
+
+fn own_path() -> Result<PathBuf, Error> {
+    std::env::current_exe()
+        .map_err(|e| Error::Environment(format!("cannot find the path of this program: {e}")))
+}
+
+fn check_steps(steps: &[Rate]) -> Result<(), Error> {
+    let wrong = |rate: &&Rate| rate.is_zero() || rate.unit == squall::units::RateUnit::Percent;
+    steps.iter().find(wrong).map_or(Ok(()), |rate| {
+        Err(Error::Usage(format!("--steps {rate}: expected a rate such as 100Mbps, 10kpps or max")))
+    })
 }
 
 impl Captures {
     fn settings(&self) -> Result<Settings, Error> {
-        let squall = std::env::current_exe().map_err(|e| {
-            Error::Environment(format!("cannot find the path of this program: {e}"))
-        })?;
+        let squall = own_path()?;
         let mut tools = Tool::parse_list(&self.tools, &squall)?;
         for template in &self.tool {
             tools.push(Tool::parse_template(template)?);
@@ -161,14 +284,7 @@ impl Captures {
         if steps.is_empty() && self.search.is_none() {
             steps = DEFAULT_STEPS.iter().map(|rate| rate.parse().expect("a rate")).collect();
         }
-        if let Some(rate) = steps
-            .iter()
-            .find(|rate| rate.is_zero() || rate.unit == squall::units::RateUnit::Percent)
-        {
-            return Err(Error::Usage(format!(
-                "--steps {rate}: expected a rate such as 100Mbps, 10kpps or max"
-            )));
-        }
+        check_steps(&steps)?;
         Ok(Settings {
             tools,
             data: self.data.iter().map(|text| DataSet::parse(text)).collect::<Result<_, _>>()?,

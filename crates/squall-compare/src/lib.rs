@@ -8,11 +8,14 @@
 //!
 //! Tools take turns within a round, since machines have slow minutes.
 //!
+//! [`generators`] does the same for programs that send.
+//!
 //! What goes in are [`Settings`], what comes out is a [`Comparison`], which [`render`] makes visible.
 //! Sends by the facade `squall`, and knows no engine, plans or headers.
 #![forbid(unsafe_code)]
 
 mod data;
+pub mod generators;
 pub mod model;
 mod process;
 pub mod render;

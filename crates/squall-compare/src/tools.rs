@@ -107,6 +107,14 @@ impl Tool {
         Self::of_words(name.trim().into(), split_words(command)?)
     }
 
+    /// A command line as one would type it.
+    ///
+    /// # Errors
+    /// No program, or a quote that is not closed.
+    pub fn of_command(name: &str, command: &str) -> Result<Self, Error> {
+        Self::of_words(name.into(), split_words(command)?)
+    }
+
     fn of_words(name: String, words: Vec<String>) -> Result<Self, Error> {
         let mut words = words.into_iter();
         let program = words

@@ -166,7 +166,6 @@ mod tests {
         });
         let addresses = ["loop:forward-a,drop=1/5", "loop:forward-b,delay=1ms"];
         let (counts, _) = forward(addresses, &|| (take.borrow_mut())()).unwrap();
-        drop(take);
         assert_eq!(counts.map(|c| (c.frames, c.refused)), [(40, 0), (50, 0)]);
         assert_eq!(came[0], (0..50).collect::<Vec<u8>>());
         assert_eq!(came[1], (0..50).filter(|n| n % 5 != 4).collect::<Vec<u8>>());

@@ -1004,6 +1004,53 @@ fn a_device_that_cannot_be_made_says_what_to_install() {
 }
 
 #[test]
+fn generators_are_counted_where_their_frames_arrive() {
+    let tools = "squall,tcpreplay,trafgen,iperf3,trex";
+    let args =
+        ["compare", "generators", "--tools", tools, "--sizes", "100", "--steps", "1kpps,max"];
+    let html = std::env::temp_dir().join(format!("generators-{}.html", std::process::id()));
+    let page = html.to_str().unwrap();
+    let more = ["-d", "400ms", "--rounds", "2", "--json", "-", "--report", page, "-q"];
+    let (status, out, err) = run(&[&args[..], &more].concat());
+    if status == 3 {
+        println!("SKIPPED: {err}");
+        return;
+    }
+    assert_eq!(status, 0, "{err}");
+    let result: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(result["schema"], "squall-generators/1");
+    let tools = result["tools"].as_array().unwrap();
+    for tool in tools {
+        let (name, why) = (&tool["name"], &tool["why_not"]);
+        let steps: Vec<&Value> =
+            result["steps"].as_array().unwrap().iter().filter(|s| s["tool"] == *name).collect();
+        if let Some(why) = why.as_str() {
+            println!("SKIPPED: {name}: {why}");
+            assert!(why.contains("try ") || name == "trex", "{why}");
+            assert!(steps.is_empty());
+            continue;
+        }
+        assert_eq!(steps.len(), 2, "{name}");
+        for step in steps {
+            for round in step["rounds"].as_array().unwrap() {
+                assert_eq!(round["failed"], Value::Null, "{name}: {step}");
+                let arrived = round["arrived"].as_u64().unwrap();
+                let claimed = round["claimed"].as_u64().unwrap();
+                // What each says that it sent has arrived: a veth loses nothing. iperf3 has a
+                // control connection as well.
+                assert!(claimed > 0 && claimed.abs_diff(arrived) <= 50, "{name}: {step}");
+            }
+            let (mean, l2) = (step["mean_pps"].as_f64().unwrap(), step["bps_l2"].as_f64().unwrap());
+            assert!((l2 - mean * 832.0).abs() < 1.0, "{step}");
+        }
+    }
+    assert!(std::fs::read_to_string(&html).unwrap().contains("Frames of 100 octets"));
+    std::fs::remove_file(html).unwrap();
+    assert_eq!(run(&["compare", "generators", "--tools", "none"]).0, 2);
+    assert_eq!(run(&["compare", "generators", "--steps", "50%"]).0, 2);
+}
+
+#[test]
 fn interfaces_are_listed_with_what_works_on_them() {
     let (status, out, _) = run(&["ports", "--json", "-"]);
     assert_eq!(status, 0);

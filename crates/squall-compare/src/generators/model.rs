@@ -1,0 +1,200 @@
+//! The result of a comparison of generators. Units live in names; octets of frames exclude the FCS,
+//! bits a second of layer 2 include it, those of layer 1 preamble and gap as well.
+
+use serde::{Deserialize, Serialize};
+use squall::{render::human, report::Host};
+use squall_units::{FCS_LEN, L1_OVERHEAD};
+
+use crate::{model::ToolInfo, stats::median};
+
+/// The version of this structure.
+pub const GENERATORS_SCHEMA: &str = "squall-generators/1";
+
+/// A finished comparison, or the part that was done before it was interrupted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Generators {
+    /// `squall-generators/1`.
+    pub schema: String,
+    pub command: String,
+    pub squall_version: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+    pub duration_s: f64,
+    pub host: Host,
+    pub method: Method,
+    pub tools: Vec<ToolInfo>,
+    pub steps: Vec<GeneratorStep>,
+    pub interrupted: bool,
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Method {
+    pub rounds: u32,
+    pub step_s: f64,
+    /// CPU of the tools; absent where they are not bound.
+    pub sender_cpu: Option<u32>,
+    pub mtu: u32,
+}
+
+/// A tool with a frame size at a rate, over all rounds that did not fail.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GeneratorStep {
+    pub tool: String,
+    pub octets: u32,
+    /// `10 kpps`, `max`.
+    pub asked: String,
+    /// Absent for `max`.
+    pub asked_pps: Option<f64>,
+    /// Of the seconds of all rounds: mean, standard deviation and variance (n - 1).
+    pub mean_pps: Option<f64>,
+    pub sd_pps: Option<f64>,
+    pub variance_pps: Option<f64>,
+    pub bps_l2: Option<f64>,
+    pub bps_l1: Option<f64>,
+    /// Mean rate by asked rate.
+    pub reached: Option<f64>,
+    /// CPUs in use: seconds of CPU time per second, of all processes of the tool; median of rounds.
+    pub user_cpus: Option<f64>,
+    pub system_cpus: Option<f64>,
+    /// Largest of all rounds.
+    pub peak_memory_octets: u64,
+    pub rounds: Vec<GeneratorRound>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GeneratorRound {
+    /// Frames per second that arrived in each interval (a second, unless the step is shorter).
+    pub pps: Vec<f64>,
+    pub user_cpus: f64,
+    pub system_cpus: f64,
+    pub peak_memory_octets: u64,
+    /// Frames that arrived from the tool's start to its end, and those that it claims to have sent.
+    pub arrived: u64,
+    pub claimed: Option<u64>,
+    /// What is wrong with the claim.
+    pub disagreement: Option<String>,
+    pub failed: Option<String>,
+}
+
+/// Frames that may be others': of the control connection of a tool, of neighbor discovery.
+const OTHER_FRAMES: u64 = 50;
+const OTHER_SHARE: f64 = 0.001;
+
+impl GeneratorRound {
+    pub fn failure(why: String) -> Self {
+        Self { failed: Some(why), ..Self::default() }
+    }
+
+    /// Compares the claim with what arrived.
+    pub fn judge(&mut self) {
+        let Some(claimed) = self.claimed else { return };
+        let difference = claimed.abs_diff(self.arrived);
+        if difference > OTHER_FRAMES && difference as f64 > OTHER_SHARE * self.arrived as f64 {
+            self.disagreement = Some(format!(
+                "claims {} sent frames, {} arrived",
+                human::count(claimed),
+                human::count(self.arrived)
+            ));
+        }
+    }
+
+    pub fn in_a_line(&self) -> String {
+        if let Some(why) = &self.failed {
+            return format!("failed: {why}");
+        }
+        let (mean, sd) = mean_and_sd(&self.pps).unwrap_or_default();
+        let cpus = self.user_cpus + self.system_cpus;
+        let wrong = self.disagreement.as_ref().map_or(String::new(), |text| format!(", {text}"));
+        format!("{}, SD {}, {cpus:.2} CPUs{wrong}", human::si(mean, "pps"), human::si(sd, "pps"))
+    }
+}
+
+impl GeneratorStep {
+    pub fn sum_up(&mut self) {
+        let good = || self.rounds.iter().filter(|round| round.failed.is_none());
+        let samples: Vec<f64> = good().flat_map(|round| round.pps.iter().copied()).collect();
+        let Some((mean, sd)) = mean_and_sd(&samples) else { return };
+        let bits = |more: u32| mean * 8.0 * f64::from(self.octets + FCS_LEN + more);
+        (self.bps_l2, self.bps_l1) = (Some(bits(0)), Some(bits(L1_OVERHEAD)));
+        self.user_cpus = median(good().map(|round| round.user_cpus));
+        self.system_cpus = median(good().map(|round| round.system_cpus));
+        self.peak_memory_octets = good().map(|round| round.peak_memory_octets).max().unwrap_or(0);
+        self.reached = self.asked_pps.map(|asked| mean / asked);
+        (self.mean_pps, self.sd_pps, self.variance_pps) = (Some(mean), Some(sd), Some(sd * sd));
+    }
+
+    /// Of the rounds that did not fail.
+    pub fn samples(&self) -> Vec<f64> {
+        let good = self.rounds.iter().filter(|round| round.failed.is_none());
+        good.flat_map(|round| round.pps.iter().copied()).collect()
+    }
+}
+
+impl Generators {
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("plain data")
+    }
+}
+
+/// Of a sample, with n - 1; the deviation of a single value is 0.
+fn mean_and_sd(sample: &[f64]) -> Option<(f64, f64)> {
+    if sample.is_empty() {
+        return None;
+    }
+    let mean = sample.iter().sum::<f64>() / sample.len() as f64;
+    let squares: f64 = sample.iter().map(|value| (value - mean).powi(2)).sum();
+    Some((mean, (squares / (sample.len() - 1).max(1) as f64).sqrt()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_summed_up_over_the_seconds_of_all_rounds() {
+        let round = |pps: &[f64], cpus| GeneratorRound {
+            pps: pps.into(),
+            user_cpus: cpus,
+            peak_memory_octets: (cpus * 100.0) as u64,
+            ..GeneratorRound::default()
+        };
+        let mut step = GeneratorStep {
+            octets: 60,
+            asked_pps: Some(10.0),
+            rounds: vec![
+                round(&[2.0, 4.0, 4.0, 4.0], 0.1),
+                round(&[5.0, 5.0, 7.0, 9.0], 0.3),
+                GeneratorRound::failure("it broke".into()),
+            ],
+            ..GeneratorStep::default()
+        };
+        step.sum_up();
+        // Squares of the differences from 5: 9 1 1 1 0 0 4 16, by 7.
+        assert_eq!(step.mean_pps, Some(5.0));
+        assert!((step.variance_pps.unwrap() - 32.0 / 7.0).abs() < 1e-9);
+        assert_eq!((step.bps_l2, step.bps_l1), (Some(5.0 * 512.0), Some(5.0 * 672.0)));
+        assert_eq!(
+            (step.reached, step.user_cpus, step.peak_memory_octets),
+            (Some(0.5), Some(0.2), 30)
+        );
+        assert_eq!(step.samples().len(), 8);
+    }
+
+    #[test]
+    fn a_claim_that_does_not_agree_is_told_and_a_few_frames_are_others() {
+        let judged = |arrived, claimed| {
+            let mut round = GeneratorRound { arrived, claimed, ..GeneratorRound::default() };
+            round.judge();
+            round.disagreement
+        };
+        assert_eq!(judged(1000, Some(1040)), None);
+        assert_eq!(judged(1000, None), None);
+        assert_eq!(
+            judged(1000, Some(2000)).as_deref(),
+            Some("claims 2,000 sent frames, 1,000 arrived")
+        );
+        assert_eq!(judged(1_000_000, Some(1_000_900)), None);
+        assert!(judged(1_000_000, Some(1_002_000)).is_some());
+    }
+}

@@ -1,0 +1,361 @@
+//! The generators that are compared: how each is started, and what it says that it sent.
+
+use std::{fs, path::Path};
+
+use serde_json::Value;
+use squall::Error;
+
+use super::wire::{self, Frame};
+use crate::{model::ToolInfo, tools::Tool};
+
+/// A generator. `{interface}`, `{capture}`, `{config}`, `{payload}`, `{size}`, `{rate}`, `{report}`
+/// and others in its arguments are filled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Generator {
+    pub name: String,
+    known: &'static Known,
+    tool: Tool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Known {
+    name: &'static str,
+    command: &'static str,
+    /// More arguments for a rate, and for top speed.
+    paced: &'static str,
+    fastest: &'static str,
+    /// The command of a receiver, where a tool needs one of its own.
+    receiver: Option<&'static str>,
+    /// It sends through sockets.
+    needs_addresses: bool,
+    /// In words that the count of sent packets stands before, or after.
+    claim: Claim,
+    /// What installs it.
+    install: &'static str,
+    /// The smallest payload of UDP that it sends.
+    least_payload: u32,
+    /// It needs a receiving end that polls.
+    polls: bool,
+    /// Why it cannot be compared here though it is installed.
+    not_here: Option<&'static str>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Claim {
+    None,
+    Before(&'static str),
+    After(&'static str),
+    /// A path in the JSON of `{report}`, or in what was printed.
+    Report(&'static str),
+    Printed(&'static str),
+}
+
+const PLAIN: Known = Known {
+    name: "",
+    command: "",
+    paced: "",
+    fastest: "",
+    receiver: None,
+    needs_addresses: false,
+    claim: Claim::None,
+    install: "",
+    least_payload: 0,
+    polls: false,
+    not_here: None,
+};
+
+const KNOWN: &[Known] = &[
+    Known {
+        name: "squall",
+        command: "squall send --port af_packet:{interface} --packet {packet} --size {wire} --json \
+                  {report} --quiet --allow-invalid --duration 1h",
+        paced: "--rate {rate}pps",
+        fastest: "--rate max",
+        claim: Claim::Report("/ports/0/tx/packets"),
+        ..PLAIN
+    },
+    Known {
+        name: "squall-xdp_live",
+        polls: true,
+        command: "squall send --port xdp_live:{interface} --packet {packet} --size {wire} --json \
+                  {report} --quiet --allow-invalid --duration 1h",
+        paced: "--rate {rate}pps",
+        fastest: "--rate max",
+        claim: Claim::Report("/ports/0/tx/packets"),
+        ..PLAIN
+    },
+    Known {
+        name: "tcpreplay",
+        command: "tcpreplay -i {interface} -K -l 0",
+        paced: "-p {rate} {capture}",
+        fastest: "-t {capture}",
+        claim: Claim::After("Actual:"),
+        install: "apt-get install tcpreplay",
+        ..PLAIN
+    },
+    Known {
+        name: "trafgen",
+        command: "trafgen --dev {interface} --conf {config} --cpus 1 -C",
+        paced: "-b {rate}pps",
+        claim: Claim::Before("packets outgoing"),
+        install: "apt-get install netsniff-ng",
+        ..PLAIN
+    },
+    Known {
+        name: "iperf3",
+        command: "iperf3 -c {to} -u -l {payload} -t {seconds} -J --cport {sport}",
+        paced: "-b {bits}",
+        fastest: "-b 0",
+        receiver: Some("iperf3 -s -1"),
+        needs_addresses: true,
+        claim: Claim::Printed("/end/sum/packets"),
+        install: "apt-get install iperf3",
+        ..PLAIN
+    },
+    Known {
+        name: "mgen",
+        command: "mgen nolog event",
+        paced: "'ON 1 UDP SRC {sport} DST {to}/{dport} PERIODIC [{rate} {payload}]'",
+        fastest: "'ON 1 UDP SRC {sport} DST {to}/{dport} PERIODIC [-1 {payload}]'",
+        needs_addresses: true,
+        install: "apt-get install mgen",
+        // Its own header.
+        least_payload: 28,
+        ..PLAIN
+    },
+    Known {
+        name: "hping3",
+        command: "hping3 --udp -d {payload} -s {sport} -k -p {dport} -q -n -I {interface}",
+        paced: "-i u{gap} {to}",
+        fastest: "--flood {to}",
+        needs_addresses: true,
+        claim: Claim::Before("packets transmitted"),
+        install: "apt-get install hping3",
+        ..PLAIN
+    },
+    Known {
+        name: "nping",
+        command: "nping --udp -c 1000000000 -N -q --send-eth --source-mac {mac} --dest-mac {tomac} \
+                  -e {interface} -S {from} -g {sport} -p {dport} --data-length {payload}",
+        paced: "--rate {rate} {to}",
+        fastest: "--rate 10000000 {to}",
+        needs_addresses: true,
+        claim: Claim::After("Raw packets sent:"),
+        install: "apt-get install nmap",
+        ..PLAIN
+    },
+    Known {
+        name: "mausezahn",
+        command: "mausezahn {interface} -c 0 -a {mac} -b {tomac} -A {from} -B {to} -t udp \
+                  sp={sport},dp={dport} -p {payload} -q",
+        paced: "-d {gap}usec",
+        needs_addresses: true,
+        install: "apt-get install netsniff-ng",
+        ..PLAIN
+    },
+    Known {
+        name: "drone",
+        command: "drone",
+        install: "apt-get install ostinato",
+        not_here: Some(
+            "Ostinato's drone has no command line for streams: it takes them over its \
+                        own protocol",
+        ),
+        ..PLAIN
+    },
+    Known {
+        name: "pktgen-dpdk",
+        command: "pktgen",
+        install: "https://pktgen-dpdk.readthedocs.io",
+        not_here: Some("it needs a NIC or virtual device of DPDK, and the lab has a veth pair"),
+        ..PLAIN
+    },
+    Known {
+        name: "trex",
+        command: "t-rex-64",
+        install: "https://trex-tgn.cisco.com",
+        not_here: Some("it takes two ports of its own configuration, and the lab has one pair"),
+        ..PLAIN
+    },
+];
+
+/// What is compared where nobody says what.
+pub const DEFAULT_GENERATORS: &str = "squall,squall-xdp_live,tcpreplay,trafgen,iperf3,mgen,hping3,\
+                                      nping,mausezahn,drone,pktgen-dpdk,trex";
+
+impl Generator {
+    /// A list of names; `squall` is the path of this program.
+    ///
+    /// # Errors
+    /// A name that is not known.
+    pub fn parse_list(text: &str, squall: &Path) -> Result<Vec<Self>, Error> {
+        text.split(',').map(|name| Self::parse(name.trim(), squall)).collect()
+    }
+
+    fn parse(name: &str, squall: &Path) -> Result<Self, Error> {
+        let Some(known) = KNOWN.iter().find(|known| known.name == name) else {
+            let names = KNOWN.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
+            return Err(Error::Usage(format!(
+                "--tools: no generator {name:?}\n  expected {names}"
+            )));
+        };
+        let mut tool = Tool::of_command(name, known.command)?;
+        if tool.program == Path::new("squall") {
+            tool.program = squall.into();
+        }
+        Ok(Self { name: name.into(), known, tool })
+    }
+
+    pub fn needs_addresses(&self) -> bool {
+        self.known.needs_addresses
+    }
+
+    /// What the result says of it.
+    pub fn info(&self) -> ToolInfo {
+        let mut info = self.tool.info();
+        if info.why_not.is_some() {
+            info.why_not = Some(format!(
+                "not installed: {}; try {}",
+                self.tool.program.display(),
+                self.known.install
+            ));
+        } else {
+            info.why_not = self.known.not_here.map(str::to_owned);
+        }
+        info
+    }
+
+    /// Whether the receiving end has to poll for it.
+    pub fn polls(&self) -> bool {
+        self.known.polls
+    }
+
+    /// Whether it can send frames of that size.
+    ///
+    /// # Errors
+    /// Why not, as text.
+    pub fn check(&self, frame: &Frame) -> Result<(), String> {
+        let least = self.known.least_payload;
+        match frame.payload() >= least {
+            true => Ok(()),
+            false => Err(format!(
+                "its smallest frames have {} octets",
+                least + frame.octets - frame.payload()
+            )),
+        }
+    }
+
+    /// The program and its arguments for a frame at a rate, or as fast as it can.
+    pub fn command(&self, fill: &Fill<'_>) -> Result<(Tool, Vec<String>), Error> {
+        let more = if fill.pps.is_some() { self.known.paced } else { self.known.fastest };
+        let whole = Tool::of_command(&self.name, &format!("{} {more}", self.known.command))?;
+        let arguments = whole.arguments.iter().map(|word| fill.word(word)).collect();
+        Ok((self.tool.clone(), arguments))
+    }
+
+    /// The receiver that it needs.
+    pub fn receiver(&self) -> Option<Result<Tool, Error>> {
+        self.known.receiver.map(|command| Tool::of_command(&self.name, command))
+    }
+
+    /// Frames that it says it has sent.
+    pub fn claim(&self, output: &str, report: &Path) -> Option<u64> {
+        let number = |text: &str| text.replace(',', "").parse::<u64>().ok();
+        let of_json = |text: &str, path: &str| {
+            serde_json::from_str::<Value>(text).ok()?.pointer(path)?.as_u64()
+        };
+        match self.known.claim {
+            Claim::None => None,
+            Claim::Before(words) => {
+                let at = output.rfind(words)?;
+                number(output[..at].split_whitespace().last()?)
+            }
+            Claim::After(words) => {
+                let at = output.rfind(words)? + words.len();
+                number(output[at..].split_whitespace().next()?)
+            }
+            Claim::Report(path) => of_json(&fs::read_to_string(report).ok()?, path),
+            Claim::Printed(path) => of_json(&output[output.find('{')?..], path),
+        }
+    }
+}
+
+/// What the places in a command stand for.
+pub struct Fill<'a> {
+    pub interface: &'a str,
+    pub frame: &'a Frame,
+    pub pps: Option<f64>,
+    pub seconds: u64,
+    pub report: &'a Path,
+}
+
+impl Fill<'_> {
+    fn word(&self, word: &str) -> String {
+        let pps = self.pps.unwrap_or(1.0);
+        let whole = |value: f64| (value.round().max(1.0) as u64).to_string();
+        let payload = f64::from(self.frame.payload());
+        let places = [
+            ("{interface}", self.interface.to_owned()),
+            ("{packet}", wire::packet()),
+            ("{wire}", (self.frame.octets + squall_units::FCS_LEN).to_string()),
+            ("{payload}", self.frame.payload().to_string()),
+            ("{capture}", self.frame.capture.display().to_string()),
+            ("{config}", self.frame.config.display().to_string()),
+            ("{report}", self.report.display().to_string()),
+            ("{rate}", whole(pps)),
+            ("{bits}", whole(pps * 8.0 * payload)),
+            ("{gap}", whole(1e6 / pps)),
+            ("{seconds}", self.seconds.to_string()),
+            ("{from}", wire::ADDRESSES[0].to_owned()),
+            ("{to}", wire::ADDRESSES[1].to_owned()),
+            ("{mac}", wire::MACS[0].to_owned()),
+            ("{tomac}", wire::MACS[1].to_owned()),
+            ("{sport}", wire::PORTS[0].to_string()),
+            ("{dport}", wire::PORTS[1].to_string()),
+        ];
+        places.iter().fold(word.to_owned(), |word, (place, value)| word.replace(place, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generator(name: &str) -> Generator {
+        Generator::parse(name, Path::new("/bin/squall")).unwrap()
+    }
+
+    #[test]
+    fn what_a_tool_says_that_it_sent_is_found_in_its_words() {
+        let none = Path::new("/no/such/report");
+        for (name, output, expected) in [
+            ("tcpreplay", "Actual: 1402 packets (84120 bytes) sent in 0.01 seconds\n", Some(1402)),
+            (
+                "trafgen",
+                "\n\n     3217344 packets outgoing\n   193040640 bytes outgoing\n",
+                Some(3_217_344),
+            ),
+            ("hping3", "9 packets transmitted, 0 packets received, 100% packet loss", Some(9)),
+            ("nping", "Raw packets sent: 501 (23.046KB) | Rcvd: 0 (0B)", Some(501)),
+            ("iperf3", "{\"end\": {\"sum\": {\"packets\": 77}}}", Some(77)),
+            ("mgen", "mgen: version 5", None),
+            ("tcpreplay", "killed", None),
+        ] {
+            assert_eq!(generator(name).claim(output, none), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn commands_have_no_place_left_open() {
+        let frame = Frame { octets: 60, capture: "c".into(), config: "d".into() };
+        for known in KNOWN {
+            for pps in [None, Some(1000.0)] {
+                let report = Path::new("r");
+                let fill = Fill { interface: "veth-a", frame: &frame, pps, seconds: 3, report };
+                let (_, arguments) = generator(known.name).command(&fill).unwrap();
+                assert!(arguments.iter().all(|word| !word.contains('{')), "{arguments:?}");
+            }
+        }
+        assert!(Generator::parse("none", Path::new("squall")).is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! What the tools send, and the addresses of those that send through sockets.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use squall::{Error, Session};
+use squall_pcap::CaptureReader;
+
+use serde_json::json;
+
+/// Of the sending and of the receiving end.
+pub const ADDRESSES: [&str; 2] = ["198.18.1.2", "198.18.2.2"];
+pub const MACS: [&str; 2] = ["02:00:00:00:0a:02", "02:00:00:00:0b:02"];
+/// UDP ports.
+pub const PORTS: [u16; 2] = [5001, 5002];
+/// Ethernet, IPv4, UDP.
+const HEADERS: u32 = 42;
+
+/// A frame that all tools send, as far as each can.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub octets: u32,
+    /// One frame.
+    pub capture: PathBuf,
+    /// The same for trafgen.
+    pub config: PathBuf,
+}
+
+impl Frame {
+    pub fn payload(&self) -> u32 {
+        self.octets - HEADERS
+    }
+}
+
+/// As Squall's packet text has it.
+pub fn packet() -> String {
+    format!(
+        "eth(src={},dst={})/ipv4(src={},dst={})/udp(sport={},dport={})",
+        MACS[0], MACS[1], ADDRESSES[0], ADDRESSES[1], PORTS[0], PORTS[1]
+    )
+}
+
+/// The frame of each size, in `folder`.
+pub fn captures(sizes: &[u32], folder: &Path) -> Result<Vec<Frame>, Error> {
+    sizes.iter().map(|octets| capture(*octets, folder)).collect()
+}
+
+fn capture(octets: u32, folder: &Path) -> Result<Frame, Error> {
+    let capture = folder.join(format!("{octets}.pcap"));
+    let profile = json!({
+        "ports": { "A": format!("pcap:{}", capture.display()) },
+        "stream": [{
+            "port": "A", "packet": packet(), "size": octets + squall_units::FCS_LEN,
+            "rate": "1 kpps", "mode": { "burst": 1 },
+        }],
+    });
+    let profile = squall::Profile::from_value(&profile, "squall compare")?;
+    Session::new(profile).open()?.start()?.finish()?;
+    let failed = |error: String| Error::Environment(format!("{}: {error}", capture.display()));
+    let mut reader = CaptureReader::open(&capture).map_err(|e| failed(e.to_string()))?;
+    let packet = reader.next().map_err(|e| failed(e.to_string()))?;
+    let octets_text: Vec<String> = packet
+        .ok_or_else(|| failed("it has no packet".into()))?
+        .data
+        .iter()
+        .map(|octet| format!("0x{octet:02x}"))
+        .collect();
+    let config = folder.join(format!("{octets}.trafgen"));
+    fs::write(&config, format!("{{ {} }}\n", octets_text.join(", ")))
+        .map_err(|e| failed(e.to_string()))?;
+    Ok(Frame { octets, capture, config })
+}
+
+/// Gives both ends of the lab an address, so that what is for one leaves by the other. Both are of
+/// this host, which would take a short cut: the rule that looks for the host's own addresses comes
+/// after the routes to them, except for what has arrived.
+///
+/// # Errors
+/// Why not, as text: tools that send frames do without.
+pub fn address(interfaces: &[String; 2]) -> Result<(), String> {
+    for (file, value) in [("all/accept_local", "1"), ("all/rp_filter", "0")] {
+        let path = format!("/proc/sys/net/ipv4/conf/{file}");
+        fs::write(&path, value).map_err(|e| format!("no addresses for the lab: {path}: {e}"))?;
+    }
+    for interface in interfaces {
+        let path = format!("/proc/sys/net/ipv4/conf/{interface}/rp_filter");
+        fs::write(&path, "0").map_err(|e| format!("no addresses for the lab: {path}: {e}"))?;
+    }
+    let mut batch = String::new();
+    for (i, interface) in interfaces.iter().enumerate() {
+        let (own, other) = (ADDRESSES[i], ADDRESSES[1 - i]);
+        let (own_mac, other_mac, table) = (MACS[i], MACS[1 - i], 100 + i);
+        batch += &format!(
+            "link set {interface} address {own_mac}\naddr add {own}/32 dev {interface}\nneigh \
+             replace {other} lladdr {other_mac} dev {interface} nud permanent\nroute add {other}/32 \
+             dev {interface} src {own} table {table}\nrule add pref {} iif {interface} lookup \
+             local\nrule add pref {} to {other} lookup {table}\n",
+            1 + i,
+            3 + i
+        );
+    }
+    batch += "rule add pref 100 lookup local\nrule del pref 0\n";
+    ip(&batch)
+        .map_err(|why| format!("no addresses for the lab: ip: {why}; try apt-get install iproute2"))
+}
+
+fn ip(batch: &str) -> Result<(), String> {
+    let program = ["/usr/sbin/ip", "/sbin/ip"].into_iter().find(|path| Path::new(path).is_file());
+    let mut command = Command::new(program.unwrap_or("ip"));
+    command.args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|e| e.to_string())?;
+    let _ = child.stdin.take().expect("it is piped").write_all(batch.as_bytes());
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    }
+}
