@@ -167,7 +167,7 @@ fn up(
     if let (Some((name, file)), Some(streams), Some(device)) = (file, &streams, device) {
         output::write(&name, file, &streams.profile(device, &exec, &name))?;
         uses.push(format!("{exec} squall run {name}"));
-        uses.push(format!("{exec} squall test rfc2544 {name} --quick"));
+        uses.push(format!("{exec} squall test rfc2544 {name} --quick --max-rate 100kpps"));
     }
     match device {
         Some(device) => uses.extend(commands(device.kind, &exec)),
