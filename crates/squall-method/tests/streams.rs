@@ -1,0 +1,109 @@
+//! The methods for the streams of a profile, on devices whose truth is known.
+
+use squall_method::{
+    Bench, Device, Halt, Measured, Method, MostLoad, Outcome, Patience, Rig, RigLane, Runner,
+    Status, Trial, Unwatched, rfc8219, soak, tst009,
+};
+
+fn run(runner: &mut dyn Runner, rig: &Rig, method: Method) -> Result<Outcome, Halt> {
+    let mut watch = Unwatched;
+    let patience = Patience { repeats: 0, rest_s: 0.0 };
+    method.run(rig, &mut Bench::new(runner, &mut watch, patience))
+}
+
+fn value(outcome: &Outcome, name: &str) -> f64 {
+    outcome.figure(name).unwrap_or_else(|| panic!("{name}: {:?}", outcome.notes)).value
+}
+
+fn rig() -> Rig {
+    let lane = |stream: &str, ipv6| RigLane {
+        stream: stream.into(),
+        port: stream.into(),
+        share: 1.0,
+        ipv6,
+        ..RigLane::default()
+    };
+    let lanes = vec![lane("four", false), lane("six", true)];
+    Rig { ports: vec!["four".into(), "six".into()], lanes, most: MostLoad::BpsL1(1e9) }
+}
+
+#[test]
+fn frames_of_ipv6_are_20_octets_longer_and_set_the_highest_rate() {
+    let mut device = Device { capacity_fps: 1e6, buffer: 10.0, ..Device::ideal() };
+    let settings = rfc8219::Settings { frame_sizes: vec![64], ..Default::default() }.quick();
+    let outcome = run(&mut device, &rig(), Method::Rfc8219(settings.clone())).unwrap();
+    let found = value(&outcome, "throughput/64");
+    assert!(found <= 1e6 && found > 0.995e6, "{found}");
+    let lanes = &outcome.trials[0].trial.lanes;
+    assert_eq!([lanes[0].frame_size, lanes[1].frame_size], [Some(64), Some(84)]);
+    assert!(lanes.iter().all(|lane| lane.rate_fps == 1e9 / 8.0 / 104.0));
+    // One side alone is no translation.
+    let mut rig = rig();
+    rig.lanes.pop();
+    assert!(matches!(run(&mut device, &rig, Method::Rfc8219(settings)), Err(Halt::Usage(_))));
+}
+
+/// Loses a frame in every other trial that it carries, as a software device does.
+struct Flaky(Device, u32);
+
+impl Runner for Flaky {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+        let mut measured = self.0.run(trial)?;
+        self.1 += u32::from(measured.lost() == 0);
+        if self.1 % 2 == 1 && measured.lost() == 0 {
+            measured.lanes[0].lost = 1;
+            measured.lanes[0].received -= 1;
+        }
+        Ok(measured)
+    }
+
+    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
+        self.0.rest(seconds)
+    }
+}
+
+#[test]
+fn verification_finds_what_a_transient_would_hide() {
+    let device = Device { capacity_fps: 1e6, buffer: 10.0, ..Device::ideal() };
+    let found = |verifications| {
+        let settings = tst009::Settings {
+            frame_sizes: vec![64],
+            trial_s: 1.0,
+            verifications,
+            ..Default::default()
+        };
+        let mut flaky = Flaky(device.clone(), 0);
+        value(&run(&mut flaky, &rig(), Method::Tst009(settings)).unwrap(), "throughput/64")
+    };
+    let verified = found(1);
+    assert!(verified <= 1e6 && verified > 0.995e6, "{verified}");
+    assert!(found(0) < 0.9e6, "one trial a load is at the mercy of the transient");
+}
+
+/// Slower by 1 µs in each trial.
+struct Aging(Device);
+
+impl Runner for Aging {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+        self.0.delay_ns += 1_000;
+        self.0.run(trial)
+    }
+
+    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
+        self.0.rest(seconds)
+    }
+}
+
+#[test]
+fn a_soak_sees_the_drift_and_judges_it() {
+    let settings = soak::Settings { max_drift_us: Some(59.0), ..Default::default() };
+    let mut aging = Aging(Device::ideal());
+    let outcome = run(&mut aging, &rig(), Method::Soak(settings.clone())).unwrap();
+    // A trial a minute.
+    let drift = value(&outcome, "latency_drift");
+    assert!((drift - 60_000.0).abs() < 1.0, "{drift} ns/h");
+    assert_eq!((outcome.trials.len(), outcome.verdict.status), (60, Status::Failed));
+    let steady = run(&mut Device::ideal(), &rig(), Method::Soak(settings)).unwrap();
+    assert_eq!(steady.verdict.status, Status::Passed);
+    assert_eq!(value(&steady, "availability"), 1.0);
+}
