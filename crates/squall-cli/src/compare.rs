@@ -27,52 +27,6 @@ enum What {
     Captures(Box<Captures>),
     Generators(Box<Generators>),
     Trex(Box<trex::Args>),
-    Generators(Box<Generators>),
-}
-
-/// Measure rate, steadiness and cost of traffic generators, counted where their frames arrive
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  squall compare generators                                         # takes long, prints how long
-  squall compare generators --duration 5s --rounds 3 --report generators.html
-  squall compare generators --tools squall,tcpreplay,trafgen --sizes 60,1514 --steps \
-                        10kpps,100kpps,max
-
-Tools: squall, squall-xdp_live, tcpreplay, trafgen, iperf3, mgen, hping3, nping, mausezahn. drone, \
-                        pktgen-dpdk and trex are named with the reason why they are not compared.
-Everything runs in a private lab: a veth pair in a separate network namespace. Ctrl-C ends the \
-                        comparison and still reports the finished measurements.")]
-struct Generators {
-    /// Compare these tools
-    #[arg(long, value_name = "LIST", default_value = DEFAULT_GENERATORS)]
-    tools: String,
-    /// Send frames of these sizes, octets without FCS
-    #[arg(long, value_name = "OCTETS", default_value = "60,512,1514", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(60..=9000))]
-    sizes: Vec<u32>,
-    /// Send at these rates: 10kpps, 100Mbps (L2 with FCS), max
-    #[arg(
-        long,
-        value_name = "RATES",
-        default_value = "10kpps,50kpps,100kpps,max",
-        value_delimiter = ','
-    )]
-    steps: Vec<Rate>,
-    /// Repeat each measurement N times
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
-    /// Measure for this time at each step
-    #[arg(short, long, value_name = "TIME", default_value = "60s")]
-    duration: Nanos,
-    /// Write the result as JSON; - is standard output
-    #[arg(long, value_name = "FILE|-", help_heading = "Result")]
-    json: Option<String>,
-    /// Write the result as one HTML file with plots
-    #[arg(long, value_name = "FILE.html", help_heading = "Result")]
-    report: Option<PathBuf>,
-    /// Show no progress and no tables
-    #[arg(short, long, help_heading = "Result")]
-    quiet: bool,
 }
 
 /// Measure rate, steadiness and cost of traffic generators, counted where their frames arrive
@@ -192,7 +146,6 @@ pub fn compare(args: &Args) -> Result<ExitCode, Error> {
         What::Captures(args) => captures(args),
         What::Generators(args) => generators(args),
         What::Trex(args) => trex::compare(args),
-        What::Generators(args) => generators(args),
     }
 }
 
