@@ -120,7 +120,9 @@ class Result:
             return cls(file.read())
 
     def __repr__(self) -> str:
-        return f"<squall.test.Result {self.data['method']} {self.status}: {'; '.join(self.verdict)}>"
+        return (
+            f"<squall.test.Result {self.data['method']} {self.status}: {'; '.join(self.verdict)}>"
+        )
 
 
 def run(

@@ -37,7 +37,12 @@ def test_figures_are_those_of_the_device_and_a_worse_one_is_a_regression(
     worse = {one["name"] for one in now.compare(before) if one["regressed"]}
     assert {"throughput/64", "throughput/512"} <= worse
     assert not any(one["regressed"] for one in before.compare(before))
-    for ending, said in {"json": "squall.test/1", "html": "<html", "xml": "failure", "csv": "sent"}.items():
+    for ending, said in {
+        "json": "squall.test/1",
+        "html": "<html",
+        "xml": "failure",
+        "csv": "sent",
+    }.items():
         now.write(tmp_path / f"result.{ending}", before)
         assert said in (tmp_path / f"result.{ending}").read_text()
     assert squall.test.Result.load(tmp_path / "result.json").figures == now.figures

@@ -70,7 +70,7 @@ fn throughput_buffer_and_delay_are_those_of_the_device() {
         let (buffer, delay) = (draw.among(1, 600), draw.among(0, 3_000_000));
         let size = SIZES[draw.among(0, 3) as usize];
         // Half of them carry bits, not frames.
-        let bits = draw.next() % 2 == 0;
+        let bits = draw.next().is_multiple_of(2);
         let device = match bits {
             true => format!(
                 "drain={}bps,buffer={},delay={delay}",
