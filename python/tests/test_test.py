@@ -98,3 +98,77 @@ def test_connections_that_the_device_cannot_hold_are_found() -> None:
     found = squall.test.capacity(profile, of=["cps"], max_cps=4000, quick=True, object_octets=1000)
     # 20 Mbit/s of connections that take some 10 kbit each way.
     assert 1000 < found.figures["cps"] < 2500, found
+
+
+def connections(device: str) -> squall.Profile:
+    """Clients on A, servers on B, and a stream each way."""
+    port = f"loop:test-connections,virtual,{device}"
+    profile = squall.Profile(ports={"A": port, "B": port}, flows={"clients": "A", "servers": "B"})
+    profile.add(
+        squall.Template(
+            name="web", clients="16.0.0.1-16.0.3.254", servers="48.0.0.1", app="http", cps=1
+        )
+    )
+    for name, port in (("there", "A"), ("back", "B")):
+        profile.add(
+            squall.Stream(name=name, port=port, packet="eth/ipv4/udp", rate="1 kpps", latency=True)
+        )
+    return profile
+
+
+def test_a_search_finds_both_ratios_at_once() -> None:
+    goals = [
+        {"name": name, "loss_ratio": ratio, "final_s": 1, "sum_s": 3, "exceed_ratio": 0.5}
+        for name, ratio in (("NDR", 0), ("PDR", 0.05))
+    ]
+    found = squall.test.mlrsearch(
+        rig("drain=10kpps,buffer=20"), max_rate="20kpps", frame_sizes=[64], goal=goals
+    )
+    # Conditional throughput is the rate that comes out; what the buffer holds comes out, too.
+    ndr, pdr = found.figures["NDR/64"], found.figures["PDR/64"]
+    assert 9900 < ndr <= 10000 and 10000 < pdr <= 10020, found
+
+
+def test_a_service_that_loses_frames_is_not_activated() -> None:
+    def activated(device: str) -> squall.test.Result:
+        service = {
+            "stream": "A",
+            "cir_bps": 5e6,
+            "frame_size": 512,
+            "ftd_ms": 10,
+            "policed": False,
+        }
+        return squall.test.y1564(rig(device), service=[service], step_s=1, performance_s=0)
+
+    assert activated("delay=1000000").status == "passed"
+    lossy = activated("drop=1/100")
+    assert lossy.status == "failed" and lossy.verdict, lossy
+    late = activated("delay=20000000")
+    assert late.status == "failed", late
+
+
+def test_tcp_reaches_what_the_path_makes_possible() -> None:
+    profile = connections("drain=20Mbps,buffer=50000,delay=2000000")
+    found = squall.test.rfc6349(profile, max_rate="100Mbps", connections=[4], quick=True)
+    assert found.figures["mtu"] == 1500
+    # 2 ms, and the time of 128 octets at 20 Mbit/s, each way.
+    assert abs(found.figures["rtt"] - 2 * (2_000_000 + 128 * 8 * 50)) < 10_000, found
+    assert 19.9e6 < found.figures["bottleneck"] <= 20e6
+    assert 1.0 <= found.figures["transfer_time_ratio/4"] < 1.3
+    assert found.figures["tcp_throughput/4"] <= 20e6 * 1460 / 1518
+
+
+def test_a_firewall_is_measured_by_connections() -> None:
+    profile = connections("drain=20Mbps,buffer=50000,delay=100000")
+    found = squall.test.rfc9411(
+        profile,
+        quick=True,
+        max_cps=4000,
+        max_concurrent=300,
+        object_octets=[1000],
+        tests=["cps", "throughput", "latency", "concurrent"],
+    )
+    assert 1000 < found.figures["cps/1000"] < 2500
+    assert 15e6 < found.figures["throughput/1000"] < 20e6
+    assert found.figures["concurrent"] == 300
+    assert found.figures["latency.first_byte/1000/1"] > 200_000

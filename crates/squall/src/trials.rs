@@ -66,8 +66,9 @@ impl Test {
     }
 
     fn rig(&self, trials: &Trials<'_>) -> Result<Rig, Error> {
-        let nothing = (!self.method.wants_rate()).then(|| Rate::pps(1));
-        trials.rig(self.most.or(nothing))
+        // Who says the rates needs no most: more than any link carries.
+        let any = (!self.method.wants_rate()).then(|| Rate::pps(1_000_000_000_000));
+        trials.rig(self.most.or(any))
     }
 
     /// How long it takes, if the device carries half of what is offered at most.
