@@ -112,6 +112,8 @@ impl Method {
     pub fn run(&self, rig: &Rig, bench: &mut Bench<'_>) -> Result<Outcome, Halt> {
         let mut outcome = Outcome::new(self.name(), self.title(), &self.settings());
         let done = self.go(rig, bench, &mut outcome);
+        // What was not run has a note.
+        outcome.tables.retain(|table| !table.rows.is_empty());
         outcome.rig = Some(rig.clone());
         outcome.trials = bench.trials().to_vec();
         match done {

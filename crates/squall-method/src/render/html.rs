@@ -80,11 +80,12 @@ fn plot(plot: &crate::outcome::Plot) -> Plot {
             _ => Axis::new(text, Unit::Count),
         }
     };
-    let mut series: Vec<Line> = Vec::new();
-    for one in &plot.series {
-        series.push(Line::new(&one.label, one.points.iter().copied()));
-        series.push(Line::new("", one.points.iter().copied()).style(Style::Points));
-    }
+    let line = |one: &crate::Series| {
+        // A single point has no line.
+        let style = if one.points.len() > 1 { Style::Solid } else { Style::Points };
+        Line::new(&one.label, one.points.iter().copied()).style(style)
+    };
+    let series = plot.series.iter().map(line).collect();
     Plot::lines(&plot.title, axis(&plot.x), axis(&plot.y), series)
 }
 
@@ -96,7 +97,7 @@ fn trials(outcome: &Outcome, page: &mut String) {
         let measured = &recorded.measured;
         let counted = match measured.not_kept.first() {
             None => "yes".into(),
-            Some(why) => format!("no: {why}"),
+            Some(why) => format!("no: {}", why.split(';').next().unwrap_or(why)),
         };
         // Of connections: attempted and failed.
         let (sent, lost, ratio, delay) = match &measured.flows {

@@ -24,7 +24,14 @@ pub fn overload(
 ) -> Result<(), Halt> {
     let columns = ["Frame size", "Overload", "Then", "Lost after", "Recovery time"];
     let mut table = Table::new("System recovery (RFC 2544 §26.5)", &columns);
-    for one in found.iter().filter(|one| one.load > 0.0 && one.limit == Limit::Device) {
+    let bound = |one: &&Found| one.load > 0.0 && one.limit == Limit::Device;
+    for one in found.iter().filter(|one| !bound(one)) {
+        outcome.notes.push(format!(
+            "system recovery at {} octets: not run, as nothing that was offered overloads the device",
+            one.size
+        ));
+    }
+    for one in found.iter().filter(bound) {
         let label = format!("system recovery, {} octets", one.size);
         let trial = over_and_under(settings, rig, one, label);
         let measured = bench.trial(trial.clone())?;
