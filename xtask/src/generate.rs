@@ -15,6 +15,7 @@ const FILES: &[(&str, Make)] = &[
     ("schemas/profile.schema.json", profile_schema),
     ("schemas/report.schema.json", squall::report::schema),
     ("schemas/comparison.schema.json", squall_compare::schema),
+    ("schemas/generators.schema.json", squall_compare::generators::schema),
     ("schemas/test.schema.json", squall::method::schema),
     ("schemas/info.schema.json", squall::info::schema),
     ("schemas/edit.schema.json", squall::edit::schema),

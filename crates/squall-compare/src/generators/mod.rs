@@ -16,7 +16,7 @@ mod wire;
 
 use std::time::{Instant, SystemTime};
 
-pub use model::{GENERATORS_SCHEMA, GeneratorRound, GeneratorStep, Generators};
+pub use model::{GENERATORS_SCHEMA, GeneratorRound, GeneratorStep, Generators, schema};
 use squall::Error;
 use squall_port_linux::lab::{LabOptions, enter_private};
 use squall_units::{FCS_LEN, Nanos, Rate, RateUnit};

@@ -1,6 +1,7 @@
 //! The result of a comparison of generators. Units live in names; octets of frames exclude the FCS,
 //! bits a second of layer 2 include it, those of layer 1 preamble and gap as well.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{render::human, report::Host};
 use squall_units::{FCS_LEN, L1_OVERHEAD};
@@ -11,7 +12,7 @@ use crate::{model::ToolInfo, stats::median};
 pub const GENERATORS_SCHEMA: &str = "squall-generators/1";
 
 /// A finished comparison, or the part that was done before it was interrupted.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Generators {
     /// `squall-generators/1`.
     pub schema: String,
@@ -28,7 +29,7 @@ pub struct Generators {
     pub notes: Vec<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Method {
     pub rounds: u32,
     pub step_s: f64,
@@ -38,7 +39,7 @@ pub struct Method {
 }
 
 /// A tool with a frame size at a rate, over all rounds that did not fail.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GeneratorStep {
     pub tool: String,
     pub octets: u32,
@@ -62,7 +63,7 @@ pub struct GeneratorStep {
     pub rounds: Vec<GeneratorRound>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GeneratorRound {
     /// Frames per second that arrived in each interval (a second, unless the step is shorter).
     pub pps: Vec<f64>,
@@ -75,6 +76,12 @@ pub struct GeneratorRound {
     /// What is wrong with the claim.
     pub disagreement: Option<String>,
     pub failed: Option<String>,
+}
+
+/// The JSON schema of [`Generators`], as text.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(Generators);
+    format!("{:#}\n", schema.as_value())
 }
 
 /// Frames that may be others': of the control connection of a tool, of neighbor discovery.
