@@ -9,14 +9,15 @@ use std::{
 use serde_json::{Map, Value, json};
 use squall::{
     Error, Format, Profile,
-    method::{
-        Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, ab,
-        capacity, compare, mlrsearch, render, rfc2544, rfc2889, rfc3918, rfc6349, rfc8219, rfc9411,
-        soak, tst009, y1564,
-    },
     render::human,
     trials::{self, Test, compare_results},
     units::Rate,
+};
+
+use squall_method::{
+    Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, ab, capacity,
+    compare, mlrsearch, render, rfc2544, rfc2889, rfc3918, rfc6349, rfc8219, rfc9411, soak, tst009,
+    y1564,
 };
 
 use crate::{
