@@ -77,6 +77,7 @@ EXPECTED = [
     (r"'loss_ratio > 0\.1 % or gap", [1], "datagrams of a Python process"),
     (r"'detection < 0\.97'", [1], "alerts of no engine, but of this script"),
     (r"--self-test", [1], "NOT VALID on a busy machine"),
+    (r"squall test ", [1, 4], "generator-bound on a busy machine, or worse than a baseline"),
     (r"-w - \| tshark", [2], "tshark, which SIGINT ends in the middle of a block"),
 ]
 # Values that depend on the day or the machine: expression, replacement.
@@ -84,6 +85,7 @@ TODAY = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d")
 REPLACED = [
     (r"\br-2026\d{4}-", f"r-{TODAY}-"),
     (r"(?s)\b(eth\d)\b(?=.*\b50%)", r"\1,speed=1Gbps"),
+    (r"(?s)(?<=squall test )(.*)", lambda found: re.sub(r"=(eth\d)", r"=\1,speed=1Gbps", found[1])),
 ]
 # Subcommands that compute something and end by themselves.
 COMPUTE = "attack score info edit prep import plan completions man lab doctor ports".split()
@@ -260,6 +262,23 @@ def sample(pages, seconds, seed):
 # Files that pages name
 
 
+# The streams of a test, both ways.
+RIG = """
+ports.A = "eth1,speed=1Gbps"
+ports.B = "eth2,speed=1Gbps"
+[[stream]]
+name = "A to B"
+port = "A"
+packet = "eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02)/ipv4/udp"
+rate = "1kpps"
+[[stream]]
+name = "B to A"
+port = "B"
+packet = "eth(src=02:00:00:00:00:02,dst=02:00:00:00:00:01)/ipv4/udp"
+rate = "1kpps"
+"""
+
+
 def store(folder, pages):
     """The files that the reader has of their own, and profiles that pages show."""
     files = folder / "store"
@@ -309,6 +328,12 @@ def store(folder, pages):
     (files / "lab7.pem").symlink_to("/var/lib/squall/cert.pem")
     load = (ROOT / "examples/profiles/imix-both-ways.toml").read_text()
     (files / "load.toml").write_text(load.replace('"loop:0"', '"loop:0,speed=1Gbps"'))
+    for name in ["rig", "old", "new", "464xlat"]:
+        (files / f"{name}.toml").write_text(RIG)
+    there, back = RIG.rsplit("ipv4", 1)
+    (files / "nat64.toml").write_text(f"{there}ipv6{back}")
+    virtual = "--port A=loop:x,virtual,drain=1kpps,buffer=9 --max-rate 2kpps --tests throughput"
+    squall("test", "rfc2544", *virtual.split(), "--quick", "--json", "yesterday.json", "--quiet")
     shutil.copytree(ROOT / "examples", files / "examples")
     for page in pages:
         for item in page.items:

@@ -30,9 +30,10 @@ Examples:
   squall lab exec -- sh          # a shell in the lab: tcpdump -i veth-b, ip link ...
   squall lab down
   squall lab up --device router --profile rig.toml    # a device under test between the interfaces
-  squall lab up --device reference,drain=100kpps,buffer=200,delay=50us
   squall lab exec -- squall run rig.toml
   squall lab exec --device -- ip neigh                # inside the device
+  squall lab down
+  squall lab up --device reference,drain=100kpps,buffer=200,delay=50us
 
 Devices: router, nat, firewall (stateful, opens from veth-a to veth-b) and haproxy have addresses; \
                         bridge and reference do not. reference forwards frames with the faults of \

@@ -14,7 +14,7 @@ use serde_json::{Map, json};
 use squall_method::{
     Action, Bench, Delay, Estimate, FlowLoad, FlowsMeasured, Halt, Http, Lane, LaneMeasured,
     Measured, Method, MostLoad, Outcome, Patience, PortMeasured, Recorded, Rig, RigLane, Runner,
-    Second, Template, Trial, Watch, ab,
+    Second, Status, Template, Trial, Verdict, Watch, ab,
 };
 use squall_options::{RunOptions, Time};
 use squall_profile::{
@@ -163,19 +163,31 @@ impl Comparison {
         let began = Began::now();
         let (mut a, mut b, mut trials) = (Vec::new(), Vec::new(), Vec::new());
         let mut bench = Pairs { comparison: self, watch, stop, trials: &mut trials };
-        let mut left_out = 0;
+        let (mut left_out, mut stopped) = (0, false);
         for pair in ab::sequence(self.settings.pairs).chunks(2) {
-            let first = bench.trial(pair[0])?;
-            let second = bench.trial(pair[1])?;
-            let (Some(first), Some(second)) = (first, second) else {
-                left_out += 1;
-                continue;
+            let (first, second) = match (bench.trial(pair[0])?, bench.trial(pair[1])?) {
+                (Turn::Kept(first), Turn::Kept(second)) => (first, second),
+                (Turn::Stopped, _) | (_, Turn::Stopped) => {
+                    stopped = true;
+                    break;
+                }
+                _ => {
+                    left_out += 1;
+                    continue;
+                }
             };
             let of_a = pair[0] == ab::Side::A;
             a.push(ab::metrics(if of_a { &first } else { &second }));
             b.push(ab::metrics(if of_a { &second } else { &first }));
         }
         let settings = ab::Settings { pairs: a.len(), ..self.settings.clone() };
+        let text = format!("stopped after {} pairs", a.len());
+        if stopped && a.len() < ab::fewest(settings.level) {
+            let mut outcome = Outcome::new("ab", ab::TITLE, &settings);
+            outcome.verdict = Verdict { status: Status::Stopped, text: vec![text] };
+            outcome.trials = trials;
+            return Ok(began.told(outcome, self.a.to_toml(), &self.command));
+        }
         let mut outcome = ab::outcome(&settings, &a, &b, ab::metric).map_err(|halt| {
             Error::Environment(format!(
                 "{halt}: the generator did not keep to one trial at least of {left_out} pairs"
@@ -185,9 +197,21 @@ impl Comparison {
             let text = format!("{left_out} pairs left out: the generator did not keep to a trial");
             outcome.notes.push(text);
         }
+        if stopped {
+            outcome.verdict.status = Status::Stopped;
+            outcome.verdict.text.insert(0, text);
+        }
         outcome.trials = trials;
         Ok(began.told(outcome, self.a.to_toml(), &self.command))
     }
+}
+
+/// How a trial of a comparison ended.
+enum Turn {
+    Kept(Measured),
+    /// The generator did not keep to it, however often it was repeated.
+    NotKept,
+    Stopped,
 }
 
 /// The trials of a comparison.
@@ -199,8 +223,7 @@ struct Pairs<'a> {
 }
 
 impl Pairs<'_> {
-    /// `None`: the generator did not keep to it.
-    fn trial(&mut self, side: ab::Side) -> Result<Option<Measured>, Error> {
+    fn trial(&mut self, side: ab::Side) -> Result<Turn, Error> {
         let (profile, name) = match side {
             ab::Side::A => (&self.comparison.a, "A"),
             ab::Side::B => (&self.comparison.b, "B"),
@@ -213,20 +236,21 @@ impl Pairs<'_> {
             while !run.wait(PATIENCE) {
                 if (self.stop)() {
                     run.stop();
-                    return Err(Error::Usage("stopped before the end of the comparison".into()));
+                    run.finish()?;
+                    return Ok(Turn::Stopped);
                 }
             }
             let measured = measured_whole(&run.finish()?);
             let recorded = Recorded { trial, measured, attempt };
             self.trials.push(recorded.clone());
             if !self.watch.ended(&recorded) {
-                return Err(Error::Usage("stopped before the end of the comparison".into()));
+                return Ok(Turn::Stopped);
             }
             if recorded.measured.kept() {
-                return Ok(Some(recorded.measured));
+                return Ok(Turn::Kept(recorded.measured));
             }
         }
-        Ok(None)
+        Ok(Turn::NotKept)
     }
 }
 

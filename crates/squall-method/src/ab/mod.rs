@@ -16,6 +16,8 @@ use crate::{
 
 pub use difference::{Claim, Difference, compare, fewest, needed};
 
+pub const TITLE: &str = "A/B comparison: trials in turns";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Side {
     A,
@@ -184,7 +186,7 @@ pub fn outcome(
     names.dedup();
     let all: Vec<_> =
         names.into_iter().filter_map(|name| compared(settings, a, b, name, metric(name))).collect();
-    let mut outcome = Outcome::new("ab", "A/B comparison: trials in turns", settings);
+    let mut outcome = Outcome::new("ab", TITLE, settings);
     outcome.figures = all.iter().map(figure).collect();
     outcome.tables = vec![table(settings, &all)];
     outcome.plots = all.iter().map(plot).collect();
