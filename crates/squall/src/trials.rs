@@ -177,8 +177,9 @@ impl Comparison {
                 }
             };
             let of_a = pair[0] == ab::Side::A;
-            a.push(ab::metrics(if of_a { &first } else { &second }));
-            b.push(ab::metrics(if of_a { &second } else { &first }));
+            let (of_a, of_b) = if of_a { (first, second) } else { (second, first) };
+            a.push(of_a);
+            b.push(of_b);
         }
         let settings = ab::Settings { pairs: a.len(), ..self.settings.clone() };
         let text = format!("stopped after {} pairs", a.len());
@@ -208,7 +209,7 @@ impl Comparison {
 
 /// How a trial of a comparison ended.
 enum Turn {
-    Kept(Measured),
+    Kept(ab::Metrics),
     /// The generator did not keep to it, however often it was repeated.
     NotKept,
     Stopped,
@@ -247,7 +248,7 @@ impl Pairs<'_> {
                 return Ok(Turn::Stopped);
             }
             if recorded.measured.kept() {
-                return Ok(Turn::Kept(recorded.measured));
+                return Ok(Turn::Kept(ab::metrics(&recorded.measured)));
             }
         }
         Ok(Turn::NotKept)
