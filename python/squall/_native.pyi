@@ -17,8 +17,11 @@ __all__ = [
     "ports",
     "prep",
     "render_test",
+    "run_ab",
     "run_test",
     "score",
+    "trex_factor",
+    "trex_streams",
 ]
 
 __version__: str
@@ -86,6 +89,15 @@ def run_test(
     repeats: int,
     rest_s: float,
     journal: str | None,
+    progress: Callable[[str], object] | None,
+) -> str: ...
+def run_ab(
+    a: Profile,
+    b: Profile,
+    *,
+    settings: str,
+    options: str,
+    repeats: int,
     progress: Callable[[str], object] | None,
 ) -> str: ...
 def render_test(outcome: str, kind: str, *, against: str | None, tolerance: float) -> str: ...

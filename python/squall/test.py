@@ -22,10 +22,11 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _native
-from ._profile import Profile
+from ._profile import Profile, Time, _plain
 
 __all__ = [
     "Result",
+    "ab",
     "capacity",
     "mlrsearch",
     "rfc2544",
@@ -185,6 +186,46 @@ def run(
         repeats=repeats,
         rest_s=(0.2 if quick else 5.0) if rest is None else float(rest),
         journal=None if journal is None else os.fspath(journal),
+        progress=told,
+    )
+    return Result(text)
+
+
+def ab(
+    a: Profile,
+    b: Profile,
+    *,
+    duration: Time | None = None,
+    repeats: int = 2,
+    options: dict[str, Any] | None = None,
+    progress: Callable[[dict[str, Any]], object] | None = None,
+    **settings: Any,
+) -> Result:
+    """Compare two profiles by trials in turns: better, worse, or no difference that shows.
+
+    Parameters
+    ----------
+    a, b : Profile
+    duration : seconds or str, optional
+        Length of a trial. Default: what the profiles say.
+    repeats, options, progress
+        As in `run`.
+    **settings
+        ``pairs``, ``level``, ``effect``, ``fail_if_worse``, ``resampling_seed``.
+
+    Returns
+    -------
+    Result
+        A figure for each metric: its difference.
+    """
+    told = None if progress is None else (lambda text: progress(json.loads(text)))
+    ends = {} if duration is None else {"duration": _plain(duration)}
+    text = _native.run_ab(
+        a._checked(),
+        b._checked(),
+        settings=json.dumps(settings),
+        options=json.dumps({**(options or {}), **ends}),
+        repeats=repeats,
         progress=told,
     )
     return Result(text)

@@ -172,3 +172,21 @@ def test_a_firewall_is_measured_by_connections() -> None:
     assert 15e6 < found.figures["throughput/1000"] < 20e6
     assert found.figures["concurrent"] == 300
     assert found.figures["latency.first_byte/1000/1"] > 200_000
+
+
+def test_a_device_that_takes_longer_is_worse_and_the_same_one_is_not() -> None:
+    def timed(device: str) -> squall.Profile:
+        profile = rig(device)
+        profile.streams[0].latency = True
+        profile.streams[0].mode = {"burst": 100}
+        return profile
+
+    slow = squall.test.ab(timed("delay=1000000"), timed("delay=1200000"), pairs=6)
+    assert any("worse" in text and "delay_mean" in text for text in slow.verdict), slow
+    assert len(slow.trials) == 12
+    same = squall.test.ab(timed("delay=1000000"), timed("delay=1000000"), pairs=6)
+    assert not any("worse" in text or "better" in text for text in same.verdict), same
+    failed = squall.test.ab(
+        timed("delay=1000000"), timed("delay=1200000"), pairs=6, fail_if_worse=True
+    )
+    assert failed.status == "failed"

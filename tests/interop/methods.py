@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """`squall test` end to end: the methods for switches and multicast against a bridge of the kernel in
-a lab of their own, the others against a device of known rate in virtual time. Times are short, and
-the machine may be busy: checked is what holds on any machine, not how fast it is.
+a lab of their own, those for routers against the lab's Linux router and its simulated device, the
+others against a device of known rate in virtual time. Times are short, and the machine may be busy:
+checked is what holds on any machine, not how fast it is.
 """
 
 import json
@@ -39,6 +40,10 @@ ip link set br0 type bridge mcast_querier 1
 """
 
 
+# What the lab's simulated device carries, frames per second in each direction, and holds.
+CAPACITY, BUFFER = 2_000, 20
+
+
 class Failed(Exception):
     pass
 
@@ -49,10 +54,10 @@ def expect(good, what):
 
 
 class Lab:
-    """A lab with a bridge, up for the length of a with block."""
+    """A lab, up for the length of a with block: with a device, or with a bridge."""
 
-    def __init__(self, squall):
-        self.squall, self.name = squall, f"methods-{os.getpid()}"
+    def __init__(self, squall, *device):
+        self.squall, self.name, self.device = squall, f"methods-{os.getpid()}", device
 
     def run(self, *arguments, timeout=60):
         command = [self.squall, "lab", *arguments]
@@ -62,11 +67,14 @@ class Lab:
         return self.run("exec", self.name, "--", *command, timeout=timeout)
 
     def __enter__(self):
-        up = self.run("up", self.name)
+        what = self.device[1] if self.device else "the bridge"
+        up = self.run("up", self.name, *self.device)
         if up.returncode == 3:
-            print(f"SKIPPED: the bridge: {up.stderr.strip()}")
+            print(f"SKIPPED: {what}: {up.stderr.strip()}")
             return None
         expect(up.returncode == 0, f"lab up: {up.stderr}")
+        if self.device:
+            return self
         made = self.exec("sh", "-c", BRIDGE)
         if made.returncode != 0:
             self.run("down", self.name)
@@ -219,13 +227,70 @@ def a_bridge_snoops(run, lab):
     expect(least <= capacity["value"] <= GROUPS, f"group capacity: {capacity} of {GROUPS}")
 
 
+def through(lab, profile):
+    """Tests in the lab of a device, by the profile that `lab up` has written."""
+
+    def run(method, *arguments):
+        command = [lab.squall, "test", method, profile, "--linger", "100ms", *arguments]
+        return lab.exec(*command, timeout=300)
+
+    return run
+
+
+def a_device_is_never_said_to_carry_more_than_it_does(run):
+    arguments = ["--max-rate", "4kpps", "--frame-sizes", "128", "--tests", "throughput,frame-loss"]
+    found = outcome(run, "rfc2544", *arguments, "--loss-step", "0.25")
+    throughput = figure(found, "throughput/128")
+    # Both directions; what the buffer lets through in a trial of a second is no throughput.
+    most = 2 * CAPACITY
+    expect(throughput["value"] <= most * 1.005, f"{throughput} of {most}")
+    if throughput["limit"] == "device":
+        expect(throughput["value"] >= most * 0.9, f"{throughput} of {most}")
+    for row in found["figures"]:
+        if row["name"] == "loss@100%/128":
+            # Offered is twice the capacity, and the buffer passes once.
+            expect(abs(row["value"] - 0.5) < 0.02, f"loss at twice the capacity: {row}")
+    searched = outcome(
+        run, "mlrsearch", "--max-rate", "4kpps", "--frame-sizes", "128", "--goal", "name=NDR"
+    )
+    ndr = figure(searched, "NDR/128")["value"]
+    expect(ndr <= most * (1 + BUFFER / CAPACITY), f"NDR {ndr} of {most}")
+
+
+def a_router_passes_all_methods(run):
+    rate = ["--max-rate", "2kpps"]
+    size = ["--frame-sizes", "128"]
+    found = outcome(run, "rfc2544", *rate, *size, "--tests", "throughput,latency")
+    if figure(found, "throughput/128")["limit"] == "offered":
+        latency = found["figures"][1]["value"]
+        expect(1_000 < latency < 1e9, f"latency {latency} ns")
+    outcome(run, "tst009", *rate, *size)
+    outcome(run, "soak", *rate, "--duration-s", "2", "--trial-s", "1", "--load", "0.5")
+    service = "stream=A to B ipv4,cir_bps=1e6,flr=0.5,policed=false"
+    done = run("y1564", "--service", service, "--quick", "--performance-s", "0", "--json", "-")
+    expect(done.returncode in (0, 1, 4), f"y1564: {done.returncode} {done.stderr}")
+    expect(json.loads(done.stdout)["tables"], "a table of the steps")
+
+
 def main():
     squall = os.environ.get("SQUALL") or str(HERE.parents[2] / "target/debug/squall")
     with tempfile.TemporaryDirectory() as folder:
         run = device(squall, pathlib.Path(folder))
         throughput_is_that_of_the_device(run)
         a_soak_passes_below_the_rate_and_fails_above(run)
-    print("virtual time: tst009, rfc8219 and soak find the device")
+        print("virtual time: tst009, rfc8219 and soak find the device")
+        devices = {
+            f"reference,drain={CAPACITY}pps,buffer={BUFFER}": (
+                a_device_is_never_said_to_carry_more_than_it_does
+            ),
+            "router": a_router_passes_all_methods,
+        }
+        for name, check in devices.items():
+            profile = pathlib.Path(folder) / f"{name.partition(',')[0]}.toml"
+            with Lab(squall, "--device", name, "--profile", str(profile)) as lab:
+                if lab is not None:
+                    check(through(lab, profile))
+                    print(f"live: {name}")
     with Lab(squall) as lab:
         if lab is None:
             return

@@ -43,9 +43,9 @@ Tools: squall, squall-xdp_live, tcpreplay, trafgen, iperf3, mgen, hping3, nping,
 Everything runs in a private lab: a veth pair in a separate network namespace. Ctrl-C ends the \
                         comparison and still reports the finished measurements.")]
 struct Generators {
-    /// Compare these tools
-    #[arg(long, value_name = "LIST", default_value = DEFAULT_GENERATORS)]
-    tools: String,
+    /// Compare these tools [default: all]
+    #[arg(long, value_name = "LIST")]
+    tools: Option<String>,
     /// Send frames of these sizes, octets without FCS
     #[arg(long, value_name = "OCTETS", default_value = "60,512,1514", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(60..=9000))]
     sizes: Vec<u32>,
@@ -185,7 +185,10 @@ impl Generators {
     fn settings(&self) -> Result<GeneratorSettings, Error> {
         check_steps(&self.steps)?;
         Ok(GeneratorSettings {
-            tools: Generator::parse_list(&self.tools, &own_path()?)?,
+            tools: Generator::parse_list(
+                self.tools.as_deref().unwrap_or(DEFAULT_GENERATORS),
+                &own_path()?,
+            )?,
             sizes: self.sizes.clone(),
             steps: self.steps.clone(),
             rounds: self.rounds,

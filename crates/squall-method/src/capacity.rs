@@ -7,6 +7,7 @@ use squall_report::render::human::si;
 
 use crate::{
     bench::{Bench, Halt},
+    checks,
     connections::{Search, Searched},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Status, Table},
     rig::Rig,
@@ -126,29 +127,21 @@ impl Settings {
     /// # Errors
     /// What no test can be run with.
     pub fn check(&self) -> Result<(), Halt> {
-        let positive = [
-            ("max_cps", self.max_cps),
-            ("opening_cps", self.opening_cps),
-            ("table_fps", self.table_fps),
-            ("trial_s", self.trial_s),
-        ];
-        if let Some((name, value)) =
-            positive.iter().find(|(_, value)| value.is_nan() || *value <= 0.0)
-        {
-            return Err(Halt::Usage(format!("{name} = {value}, expected above 0")));
-        }
-        let (tolerance, resolution) = (self.failed_tolerance, self.resolution);
-        if !(0.0..1.0).contains(&tolerance) {
-            return Err(Halt::Usage(format!(
-                "failed_tolerance = {tolerance}, expected 0 to below 1"
-            )));
-        }
-        if !(1e-5..=0.5).contains(&resolution) {
-            return Err(Halt::Usage(format!("resolution = {resolution}, expected 0.00001 to 0.5")));
-        }
-        if self.ramp_s < 0.0 || self.recovery_s < 0.0 || self.of.is_empty() {
-            return Err(Halt::Usage("ramp_s and recovery_s are 0 or more, of is not empty".into()));
-        }
+        checks::positive(
+            &[
+                ("max_cps", self.max_cps),
+                ("opening_cps", self.opening_cps),
+                ("table_fps", self.table_fps),
+                ("max_concurrent", self.max_concurrent as f64),
+            ],
+            1e9,
+        )?;
+        checks::positive(&[("trial_s", self.trial_s)], checks::WEEK)?;
+        let waits = [("ramp_s", self.ramp_s), ("recovery_s", self.recovery_s)];
+        checks::within(&waits, 0.0..=checks::WEEK)?;
+        checks::within(&[("failed_tolerance", self.failed_tolerance)], 0.0..=0.999)?;
+        checks::within(&[("resolution", self.resolution)], 1e-5..=0.5)?;
+        checks::given(&[("of", self.of.is_empty(), "cps")])?;
         Ok(())
     }
 

@@ -23,6 +23,7 @@ pub mod ab;
 mod bench;
 mod bracket;
 pub mod capacity;
+mod checks;
 mod connections;
 mod fields;
 mod method;

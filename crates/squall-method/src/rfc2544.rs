@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bench::{Bench, Halt},
+    checks,
     outcome::{Better, Figure, Limit, Outcome},
     rig::Rig,
 };
@@ -144,25 +145,15 @@ impl Settings {
             ("overload_s", self.overload_s),
             ("reset_s", self.reset_s),
         ];
-        for (name, value) in seconds {
-            if !(value > 0.0 && value <= 86_400.0 * 7.0) {
-                return Err(Halt::Usage(format!("{name} = {value}, expected above 0, to a week")));
-            }
-        }
-        for (name, value) in [("resolution", self.resolution), ("loss_step", self.loss_step)] {
-            if !(1e-6..=0.5).contains(&value) {
-                return Err(Halt::Usage(format!("{name} = {value}, expected 0.000001 to 0.5")));
-            }
-        }
-        if !(0.0..1.0).contains(&self.loss_tolerance) {
-            let tolerance = self.loss_tolerance;
-            return Err(Halt::Usage(format!(
-                "loss_tolerance = {tolerance}, expected 0 to below 1"
-            )));
-        }
+        checks::positive(&seconds, checks::WEEK)?;
+        let parts = [("resolution", self.resolution), ("loss_step", self.loss_step)];
+        checks::within(&parts, 1e-6..=0.5)?;
+        checks::within(&[("loss_tolerance", self.loss_tolerance)], 0.0..=0.999)?;
+        checks::given(&[
+            ("frame_sizes", self.frame_sizes.is_empty(), "64,1518"),
+            ("tests", self.tests.is_empty(), "throughput"),
+        ])?;
         let empty = [
-            (self.frame_sizes.is_empty(), "frame_sizes is empty\n  try 64,1518"),
-            (self.tests.is_empty(), "tests is empty\n  try throughput"),
             (self.latency_trials == 0, "latency_trials = 0, expected at least 1"),
             (self.bursts == 0, "bursts = 0, expected at least 1"),
         ];

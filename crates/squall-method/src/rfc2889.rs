@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bench::{Bench, Halt},
+    checks,
     outcome::{Better, Figure, Limit, Outcome},
     rfc2544::FRAME_SIZES,
     rig::Rig,
@@ -170,20 +171,11 @@ impl Settings {
                 rig.ports.len()
             ));
         }
-        for (name, value) in [("trial_s", self.trial_s), ("age_s", self.age_s)] {
-            if !(value > 0.0 && value <= 86_400.0) {
-                return wrong(format!("{name} = {value}, expected above 0, to a day"));
-            }
-        }
-        for (name, value) in [("resolution", self.resolution), ("load_step", self.load_step)] {
-            if !(1e-6..=0.5).contains(&value) {
-                return wrong(format!("{name} = {value}, expected 0.000001 to 0.5"));
-            }
-        }
-        if !(self.address_rate >= 1.0 && self.address_rate <= 1e7) {
-            let rate = self.address_rate;
-            return wrong(format!("address_rate = {rate}, expected 1 to 10,000,000 frames/s"));
-        }
+        let times = [("trial_s", self.trial_s), ("age_s", self.age_s)];
+        checks::positive(&times, checks::WEEK)?;
+        let parts = [("resolution", self.resolution), ("load_step", self.load_step)];
+        checks::within(&parts, 1e-6..=0.5)?;
+        checks::within(&[("address_rate", self.address_rate)], 1.0..=1e7)?;
         if self.initial_addresses > self.max_addresses {
             let (first, most) = (self.initial_addresses, self.max_addresses);
             return wrong(format!(
@@ -193,11 +185,10 @@ impl Settings {
         if self.latency_loads.iter().any(|load| !(*load > 0.0 && *load <= 1.0)) {
             return wrong("latency_loads: expected parts of the throughput, above 0 to 1".into());
         }
-        match (self.tests.is_empty(), self.frame_sizes.is_empty()) {
-            (true, _) => wrong("tests is empty\n  try full-mesh".into()),
-            (_, true) => wrong("frame_sizes is empty\n  try 64,1518".into()),
-            _ => Ok(()),
-        }
+        checks::given(&[
+            ("tests", self.tests.is_empty(), "full-mesh"),
+            ("frame_sizes", self.frame_sizes.is_empty(), "64,1518"),
+        ])
     }
 }
 

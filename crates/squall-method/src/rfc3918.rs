@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bench::{Bench, Halt},
+    checks,
     outcome::{Better, Figure, Limit, Outcome},
     rfc2544::FRAME_SIZES,
     rig::Rig,
@@ -167,31 +168,23 @@ impl Settings {
         }
         let seconds =
             [("trial_s", self.trial_s), ("settle_s", self.settle_s), ("delay_s", self.delay_s)];
-        for (name, value) in seconds {
-            if !(value > 0.0 && value <= 86_400.0) {
-                return wrong(format!("{name} = {value}, expected above 0, to a day"));
-            }
-        }
-        for (name, value) in [("join_rate", self.join_rate), ("probe_rate", self.probe_rate)] {
-            if !(1.0..=1e7).contains(&value) {
-                return wrong(format!("{name} = {value}, expected 1 to 10,000,000 frames/s"));
-            }
-        }
-        if !(1e-6..=0.5).contains(&self.resolution) {
-            return wrong(format!("resolution = {}, expected 0.000001 to 0.5", self.resolution));
-        }
+        checks::positive(&seconds, checks::WEEK)?;
+        let rates = [("join_rate", self.join_rate), ("probe_rate", self.probe_rate)];
+        checks::within(&rates, 1.0..=1e7)?;
+        checks::within(&[("resolution", self.resolution)], 1e-6..=0.5)?;
         if self.multicast_shares.iter().any(|share| !(*share > 0.0 && *share < 1.0)) {
             return wrong("multicast_shares: expected shares above 0, below 1".into());
         }
         if self.matrix.iter().any(|groups| !(1..=2_000_000).contains(groups)) {
             return wrong("matrix: expected 1 to 2,000,000 groups".into());
         }
-        match (self.tests.is_empty(), self.frame_sizes.is_empty(), self.repetitions) {
-            (true, ..) => wrong("tests is empty\n  try aggregated".into()),
-            (_, true, _) => wrong("frame_sizes is empty\n  try 64,1518".into()),
-            (.., 0) => wrong("repetitions = 0, expected at least 1".into()),
-            _ => Ok(()),
+        if self.repetitions == 0 {
+            return wrong("repetitions = 0, expected at least 1".into());
         }
+        checks::given(&[
+            ("tests", self.tests.is_empty(), "aggregated"),
+            ("frame_sizes", self.frame_sizes.is_empty(), "64,1518"),
+        ])
     }
 
     /// Frame sizes that hold the headers: those of IPv6 are longer.

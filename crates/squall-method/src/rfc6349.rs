@@ -6,6 +6,7 @@ use squall_report::render::human::{ns, ratio, seconds, si};
 
 use crate::{
     bench::{Bench, Halt},
+    checks,
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
     trial::{FlowLoad, FlowsMeasured, Http, Lane, Measured, Trial},
@@ -78,16 +79,14 @@ impl Settings {
     /// # Errors
     /// What no test can be run with.
     pub fn check(&self) -> Result<(), Halt> {
-        let positive = [
+        let times = [
             ("transfer_s", self.transfer_s),
             ("baseline_s", self.baseline_s),
-            ("probe_fps", self.probe_fps),
             ("trial_s", self.trial_s),
-            ("bottleneck_bps", self.bottleneck_bps.unwrap_or(1.0)),
         ];
-        if let Some((name, value)) = positive.iter().find(|(_, v)| v.is_nan() || *v <= 0.0) {
-            return Err(Halt::Usage(format!("{name} = {value}, expected above 0")));
-        }
+        checks::positive(&times, checks::WEEK)?;
+        checks::positive(&[("probe_fps", self.probe_fps)], 1e6)?;
+        checks::positive(&[("bottleneck_bps", self.bottleneck_bps.unwrap_or(1.0))], 1e13)?;
         if self.connections.is_empty() || self.connections.contains(&0) {
             return Err(Halt::Usage("connections: expected numbers above 0, such as 1,4".into()));
         }

@@ -7,6 +7,7 @@ use squall_report::render::human::{ns, si};
 
 use crate::{
     bench::{Bench, Halt},
+    checks,
     connections::{Search, Searched},
     outcome::{Better, Figure, Limit, Outcome, Status, Table},
     rig::Rig,
@@ -114,18 +115,16 @@ impl Settings {
     /// # Errors
     /// What no test can be run with.
     pub fn check(&self) -> Result<(), Halt> {
-        let positive = [("max_cps", self.max_cps), ("sustain_s", self.sustain_s)];
-        if let Some((name, value)) = positive.iter().find(|(_, v)| v.is_nan() || *v <= 0.0) {
-            return Err(Halt::Usage(format!("{name} = {value}, expected above 0")));
-        }
-        if !(1e-4..=0.5).contains(&self.resolution) {
-            let resolution = self.resolution;
-            return Err(Halt::Usage(format!("resolution = {resolution}, expected 0.0001 to 0.5")));
-        }
-        if self.object_octets.is_empty() || self.tests.is_empty() || self.max_concurrent == 0 {
-            let text = "tests and object_octets are not empty, max_concurrent is above 0";
-            return Err(Halt::Usage(text.into()));
-        }
+        let most = [("max_cps", self.max_cps), ("max_concurrent", self.max_concurrent as f64)];
+        checks::positive(&most, 1e9)?;
+        checks::positive(&[("sustain_s", self.sustain_s)], checks::WEEK)?;
+        let waits = [("ramp_s", self.ramp_s), ("recovery_s", self.recovery_s)];
+        checks::within(&waits, 0.0..=checks::WEEK)?;
+        checks::within(&[("resolution", self.resolution)], 1e-4..=0.5)?;
+        checks::given(&[
+            ("tests", self.tests.is_empty(), "cps"),
+            ("object_octets", self.object_octets.is_empty(), "1000,16000"),
+        ])?;
         Ok(())
     }
 

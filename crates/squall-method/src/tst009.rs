@@ -7,6 +7,7 @@ use squall_report::render::human::{ratio, si};
 
 use crate::{
     bench::{Bench, Halt},
+    checks,
     outcome::{Better, Figure, Outcome, Table},
     rfc2544::FRAME_SIZES,
     rig::Rig,
@@ -63,21 +64,10 @@ impl Settings {
     /// # Errors
     /// What no test can be run with.
     pub fn check(&self) -> Result<(), Halt> {
-        let wrong = |text: String| Err(Halt::Usage(text));
-        if !(self.trial_s > 0.0 && self.trial_s <= 86_400.0) {
-            return wrong(format!("trial_s = {}, expected above 0, to a day", self.trial_s));
-        }
-        if !(1e-6..=0.5).contains(&self.resolution) {
-            return wrong(format!("resolution = {}, expected 0.000001 to 0.5", self.resolution));
-        }
-        if !(0.0..1.0).contains(&self.loss_tolerance) {
-            let tolerance = self.loss_tolerance;
-            return wrong(format!("loss_tolerance = {tolerance}, expected 0 to below 1"));
-        }
-        if self.frame_sizes.is_empty() {
-            return wrong("frame_sizes is empty\n  try 64,1518".into());
-        }
-        Ok(())
+        checks::positive(&[("trial_s", self.trial_s)], checks::WEEK)?;
+        checks::within(&[("resolution", self.resolution)], 1e-6..=0.5)?;
+        checks::within(&[("loss_tolerance", self.loss_tolerance)], 0.0..=0.999)?;
+        checks::given(&[("frame_sizes", self.frame_sizes.is_empty(), "64,1518")])
     }
 }
 

@@ -49,7 +49,7 @@ mod _native {
     #[pymodule_export]
     use session::{Run, Session};
     #[pymodule_export]
-    use test::{render_test, run_test};
+    use test::{render_test, run_ab, run_test};
     #[pymodule_export]
     use trex::{trex_factor, trex_streams};
 

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Mutex};
 use pyo3::{exceptions::PyValueError, prelude::*};
 use squall::{
     method::{Method, Outcome, Patience, Recorded, Watch, compare, render},
-    trials::Test,
+    trials::{Comparison, Test},
 };
 
 use crate::{captures::interruptible, error::to_py, profile::Profile};
@@ -39,7 +39,6 @@ pub fn run_test(
     journal: Option<PathBuf>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let usage = |text: String| to_py(squall::Error::Usage(text));
     let method: Method = serde_json::from_str(method).map_err(|e| usage(e.to_string()))?;
     let most = max_rate.map(|text| text.parse().map_err(|e| usage(format!("max_rate: {e}"))));
     let test = Test {
@@ -51,17 +50,51 @@ pub fn run_test(
         journal,
         command: "python".into(),
     };
-    let told = Mutex::new(Told(progress, None));
+    watched(py, progress, |told, stop| test.run(told, stop))
+}
+
+/// Two profiles compared by trials in turns: `settings` and `options` as JSON; the outcome as JSON.
+#[pyfunction]
+#[pyo3(signature = (a, b, *, settings, options, repeats, progress))]
+pub fn run_ab(
+    py: Python<'_>,
+    a: &Profile,
+    b: &Profile,
+    settings: &str,
+    options: &str,
+    repeats: u32,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let comparison = Comparison {
+        a: a.0.clone(),
+        b: b.0.clone(),
+        settings: serde_json::from_str(settings).map_err(|e| usage(e.to_string()))?,
+        options: squall::RunOptions::from_json(options).map_err(|e| usage(e.to_string()))?,
+        patience: Patience { repeats, ..Patience::default() },
+        command: "python".into(),
+    };
+    watched(py, progress, |told, stop| comparison.run(told, stop))
+}
+
+fn usage(text: String) -> PyErr {
+    to_py(squall::Error::Usage(text))
+}
+
+/// What `work` comes to, as JSON; an exception of `progress`, and that of a signal, ends it.
+fn watched(
+    py: Python<'_>,
+    progress: Option<Py<PyAny>>,
+    work: impl FnOnce(&mut Told, &dyn Fn() -> bool) -> Result<Outcome, squall::Error> + Send,
+) -> PyResult<String> {
+    let mut told = Told(progress, None);
     let done = interruptible(py, |go_on| {
         let go_on = Mutex::new(go_on);
-        let stop = || !go_on.lock().is_ok_and(|mut go_on| go_on());
-        let Ok(mut told) = told.lock() else { unreachable!("nobody else has it") };
-        test.run(&mut *told, &stop)
+        work(&mut told, &|| !go_on.lock().is_ok_and(|mut go_on| go_on()))
     });
-    if let Some(error) = told.into_inner().ok().and_then(|told| told.1) {
-        return Err(error);
+    match told.1 {
+        Some(error) => Err(error),
+        None => text(&done?),
     }
-    text(&done?)
 }
 
 /// An outcome as `html`, `csv`, `junit` or `text`; `against`: an earlier one.

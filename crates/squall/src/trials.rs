@@ -1,7 +1,10 @@
 //! Trials of the standard tests, each a run of its own: what [`squall_method`] asks for, sent and
 //! measured by this machine.
 
+mod comparison;
+mod connections;
 mod journal;
+mod measured;
 
 use std::{
     collections::BTreeMap,
@@ -12,23 +15,18 @@ use std::{
 
 use serde_json::{Map, json};
 use squall_method::{
-    Action, Bench, Delay, Estimate, FlowLoad, FlowsMeasured, Halt, Http, Lane, LaneMeasured,
-    Measured, Method, MostLoad, Outcome, Patience, PortMeasured, Recorded, Rig, RigLane, Runner,
-    Second, Status, Template, Trial, Verdict, Watch, ab,
+    Action, Bench, Estimate, Halt, Lane, Measured, Method, MostLoad, Outcome, Patience, Recorded,
+    Rig, RigLane, Runner, Second, Template, Trial, Watch,
 };
 use squall_options::{RunOptions, Time};
-use squall_profile::{
-    Arrival, Flows, Format, Mode, PacketSource, Profile, Ramp, Said, Says, SizeLaw, Stream,
-    Template as FlowTemplate,
-};
+use squall_profile::{Format, Mode, PacketSource, Profile, SizeLaw, Stream};
 use squall_units::{Nanos, Rate, RateUnit};
 
-use crate::{
-    Error, Run, Session,
-    report::{
-        Distribution, PortReport, Reason, ReasonCode, Report, StreamReport, flows::FlowsReport,
-    },
-};
+pub use comparison::{Comparison, compare_results};
+use connections::loaded;
+use measured::measured;
+
+use crate::{Error, Run, Session};
 
 /// How often a running trial looks whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -138,149 +136,6 @@ impl Test {
         }
         Ok(began.told(done.map_err(error)?, profile, &self.command))
     }
-}
-
-/// Two profiles, or two devices, compared by trials in turns.
-#[derive(Clone, Debug)]
-pub struct Comparison {
-    pub a: Profile,
-    pub b: Profile,
-    pub settings: ab::Settings,
-    /// Of each trial.
-    pub options: RunOptions,
-    pub patience: Patience,
-    pub command: String,
-}
-
-impl Comparison {
-    /// Runs both in turns, each as often as there are pairs. A pair of which the generator did not
-    /// keep to one trial, however often that was repeated, does not count.
-    ///
-    /// # Errors
-    /// Wrong settings, a profile that never ends, ports that do not open; too few pairs that count.
-    pub fn run(&self, watch: &mut dyn Watch, stop: &dyn Fn() -> bool) -> Result<Outcome, Error> {
-        self.settings.check().map_err(error)?;
-        let began = Began::now();
-        let (mut a, mut b, mut trials) = (Vec::new(), Vec::new(), Vec::new());
-        let mut bench = Pairs { comparison: self, watch, stop, trials: &mut trials };
-        let (mut left_out, mut stopped) = (0, false);
-        for pair in ab::sequence(self.settings.pairs).chunks(2) {
-            let (first, second) = match (bench.trial(pair[0])?, bench.trial(pair[1])?) {
-                (Turn::Kept(first), Turn::Kept(second)) => (first, second),
-                (Turn::Stopped, _) | (_, Turn::Stopped) => {
-                    stopped = true;
-                    break;
-                }
-                _ => {
-                    left_out += 1;
-                    continue;
-                }
-            };
-            let of_a = pair[0] == ab::Side::A;
-            let (of_a, of_b) = if of_a { (first, second) } else { (second, first) };
-            a.push(of_a);
-            b.push(of_b);
-        }
-        let settings = ab::Settings { pairs: a.len(), ..self.settings.clone() };
-        let text = format!("stopped after {} pairs", a.len());
-        if stopped && a.len() < ab::fewest(settings.level) {
-            let mut outcome = Outcome::new("ab", ab::TITLE, &settings);
-            outcome.verdict = Verdict { status: Status::Stopped, text: vec![text] };
-            outcome.trials = trials;
-            return Ok(began.told(outcome, self.a.to_toml(), &self.command));
-        }
-        let mut outcome = ab::outcome(&settings, &a, &b, ab::metric).map_err(|halt| {
-            Error::Environment(format!(
-                "{halt}: the generator did not keep to one trial at least of {left_out} pairs"
-            ))
-        })?;
-        if left_out > 0 {
-            let text = format!("{left_out} pairs left out: the generator did not keep to a trial");
-            outcome.notes.push(text);
-        }
-        if stopped {
-            outcome.verdict.status = Status::Stopped;
-            outcome.verdict.text.insert(0, text);
-        }
-        outcome.trials = trials;
-        Ok(began.told(outcome, self.a.to_toml(), &self.command))
-    }
-}
-
-/// How a trial of a comparison ended.
-enum Turn {
-    Kept(ab::Metrics),
-    /// The generator did not keep to it, however often it was repeated.
-    NotKept,
-    Stopped,
-}
-
-/// The trials of a comparison.
-struct Pairs<'a> {
-    comparison: &'a Comparison,
-    watch: &'a mut dyn Watch,
-    stop: &'a dyn Fn() -> bool,
-    trials: &'a mut Vec<Recorded>,
-}
-
-impl Pairs<'_> {
-    fn trial(&mut self, side: ab::Side) -> Result<Turn, Error> {
-        let (profile, name) = match side {
-            ab::Side::A => (&self.comparison.a, "A"),
-            ab::Side::B => (&self.comparison.b, "B"),
-        };
-        for attempt in 1..=self.comparison.patience.repeats + 1 {
-            let trial = Trial { label: name.into(), ..Trial::default() };
-            self.watch.begins(&trial, self.trials.len() + 1);
-            let options = self.comparison.options.clone();
-            let mut run = Session::new(profile.clone()).with(options)?.open()?.start()?;
-            while !run.wait(PATIENCE) {
-                if (self.stop)() {
-                    run.stop();
-                    run.finish()?;
-                    return Ok(Turn::Stopped);
-                }
-            }
-            let measured = measured_whole(&run.finish()?);
-            let recorded = Recorded { trial, measured, attempt };
-            self.trials.push(recorded.clone());
-            if !self.watch.ended(&recorded) {
-                return Ok(Turn::Stopped);
-            }
-            if recorded.measured.kept() {
-                return Ok(Turn::Kept(ab::metrics(&recorded.measured)));
-            }
-        }
-        Ok(Turn::NotKept)
-    }
-}
-
-/// Two saved results of one method, trial by trial: those that have the same label, in their order.
-///
-/// # Errors
-/// Wrong settings, or too few trials that both have.
-pub fn compare_results(
-    a: &Outcome,
-    b: &Outcome,
-    settings: &ab::Settings,
-    command: &str,
-) -> Result<Outcome, Error> {
-    let began = Began::now();
-    let kept = |outcome: &Outcome| -> Vec<Recorded> {
-        outcome.trials.iter().filter(|recorded| recorded.measured.kept()).cloned().collect()
-    };
-    let (of_a, mut of_b) = (kept(a), kept(b));
-    let (mut left, mut right) = (Vec::new(), Vec::new());
-    for one in of_a {
-        let same = |other: &Recorded| other.trial == one.trial;
-        if let Some(at) = of_b.iter().position(same) {
-            left.push(ab::metrics(&one.measured));
-            right.push(ab::metrics(&of_b.remove(at).measured));
-        }
-    }
-    let settings = ab::Settings { pairs: left.len(), ..settings.clone() };
-    let outcome = ab::outcome(&settings, &left, &right, ab::metric).map_err(error)?;
-    Ok(began.told(outcome, a.profile.clone(), command))
 }
 
 /// When something began.
@@ -591,61 +446,6 @@ impl<'a> Acting<'a> {
     }
 }
 
-/// The flows of one trial.
-fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<Flows, Halt> {
-    let mut flows = Flows { limit: load.limit, ..flows.clone() };
-    if let Some(http) = load.http {
-        flows.templates.truncate(1);
-        flows.templates.iter_mut().for_each(|template| speaks_http(template, http));
-    }
-    let all: f64 = flows.templates.iter().map(|template| template.arrival.amount()).sum();
-    for template in &mut flows.templates {
-        let share = if all > 0.0 { template.arrival.amount() / all } else { 1.0 };
-        let poisson = matches!(
-            template.arrival,
-            Arrival::Cps { poisson: true, .. } | Arrival::Weight { poisson: true, .. }
-        );
-        template.arrival = Arrival::Cps { cps: load.cps * share, poisson };
-        template.stages.clear();
-        (template.limit, template.duration, template.after) = Default::default();
-        let settings = load.tcp.iter().map(|(name, value)| (name.clone(), value.as_str().into()));
-        template.tcp.settings.extend(settings);
-    }
-    if flows.templates.is_empty() {
-        return Err(Halt::Usage("the profile has no template of flows".into()));
-    }
-    flows.target = None;
-    let hold_s = duration_s - load.ramp_up_s - load.ramp_down_s;
-    flows.ramp = Ramp {
-        up: Nanos::from_secs_f64(load.ramp_up_s),
-        hold: Some(Nanos::from_secs_f64(hold_s.max(0.0))),
-        down: Nanos::from_secs_f64(load.ramp_down_s),
-    };
-    Ok(flows)
-}
-
-/// The same clients and servers with HTTP between them.
-fn speaks_http(template: &mut FlowTemplate, http: Http) {
-    let scheme = if http.tls { "https" } else { "http" };
-    let mut options = vec![
-        ("url".to_owned(), Said::from(format!("{scheme}://dut.example/").as_str())),
-        ("body".to_owned(), Said::from(http.object_octets.to_string().as_str())),
-        ("requests".to_owned(), Said::from(http.requests.to_string().as_str())),
-    ];
-    if http.think_s > 0.0 {
-        let think = Nanos::from_secs_f64(http.think_s).to_string();
-        options.push(("think".to_owned(), Said::from(think.as_str())));
-    }
-    template.says = Says::App { app: Said::from("http"), options };
-    template.data = None;
-    template.udp = false;
-    if http.tls {
-        template.tls.get_or_insert_default();
-    } else {
-        template.tls = None;
-    }
-}
-
 fn halt(error: Error) -> Halt {
     match error {
         Error::Environment(_) | Error::Engine(_) => Halt::Environment(error.to_string()),
@@ -686,110 +486,6 @@ fn exact(fps: f64) -> Option<Rate> {
         true => Rate::pps(fps as u64),
         false => Rate { num: num as u64, den: DEN as u64, unit: RateUnit::Pps },
     })
-}
-
-fn measured(trial: &Trial, report: &Report, seconds: &mut Seconds) -> Measured {
-    let lane = |lane: &Lane| {
-        let stream = report.streams.iter().find(|stream| stream.name == lane.name);
-        let measured = stream.map(|stream| lane_measured(&lane.name, lane.rate_fps, stream));
-        let seconds = seconds.lanes.remove(&lane.name).unwrap_or_default();
-        LaneMeasured { seconds, ..measured.unwrap_or_default() }
-    };
-    Measured { lanes: trial.lanes.iter().map(lane).collect(), ..of_run(report) }
-}
-
-/// Of a profile as it is.
-fn measured_whole(report: &Report) -> Measured {
-    let lane = |stream: &StreamReport| {
-        lane_measured(&stream.name, stream.asked_pps.unwrap_or(stream.tx_pps), stream)
-    };
-    let signed = report.streams.iter().filter(|stream| stream.rx.is_some());
-    Measured { lanes: signed.map(lane).collect(), ..of_run(report) }
-}
-
-/// What is not of streams.
-fn of_run(report: &Report) -> Measured {
-    let port = |port: &PortReport| PortMeasured {
-        name: port.name.clone(),
-        sent: port.tx.packets,
-        received: port.rx.packets,
-        foreign: port.rx.unsigned_packets,
-    };
-    let flows = report.flows.as_ref().and_then(flows_measured);
-    // A device that lets no connection through is no fault of the generator.
-    let tried = flows.as_ref().is_some_and(|flows| flows.attempted > 0);
-    let counts = |reason: &&Reason| !(tried && reason.code == ReasonCode::NotDone);
-    let reasons = report.verdict.reasons.iter().filter(counts);
-    let not_kept: Vec<String> = reasons.map(|reason| reason.text.clone()).collect();
-    Measured {
-        lanes: Vec::new(),
-        ports: report.ports.iter().map(port).collect(),
-        flows,
-        not_kept,
-        cpu_s: report.cpu.user_s + report.cpu.system_s,
-    }
-}
-
-fn flows_measured(flows: &FlowsReport) -> Option<FlowsMeasured> {
-    let client = flows.total.client.as_ref()?;
-    let sides = [Some(client), flows.total.server.as_ref()];
-    let tcp =
-        |name: &str| -> u64 { sides.iter().flatten().filter_map(|side| side.tcp.get(name)).sum() };
-    let bad = client.http.iter().filter(|(class, _)| !matches!(class.as_str(), "2xx" | "3xx"));
-    let tls = client.tls.iter().flat_map(|tls| tls.failed.values());
-    let steady = client.steady.as_ref();
-    let server = flows.total.server.as_ref().and_then(|server| server.steady.as_ref());
-    Some(FlowsMeasured {
-        attempted: client.attempted,
-        established: client.established,
-        completed: client.completed,
-        failed: client.failed.clone(),
-        errors: client.protocol_errors.values().chain(bad.map(|(_, n)| n)).chain(tls).sum(),
-        peak_active: client.peak_active,
-        completed_cps: steady.map_or(client.cps, |steady| steady.completed_cps),
-        goodput_bps: steady.map_or(client.goodput_bps, |steady| steady.goodput_bps)
-            + server.map_or(0.0, |server| server.goodput_bps),
-        received_octets: client.received_octets,
-        tcp_sent_octets: tcp("sent") + tcp("retransmit_octets"),
-        tcp_resent_octets: tcp("retransmit_octets"),
-        setup: client.setup_ns.as_ref().map(delay),
-        first_byte: client.first_byte_ns.as_ref().map(delay),
-        transaction: client.transaction_ns.as_ref().map(delay),
-        duration: client.duration_ns.as_ref().map(delay),
-    })
-}
-
-fn lane_measured(name: &str, offered_fps: f64, stream: &StreamReport) -> LaneMeasured {
-    let rx = stream.rx.clone().unwrap_or_default();
-    let gap = rx.arrival_gap_ns.as_ref().filter(|gap| gap.count > 0 && gap.mean > 0.0);
-    let periods = rx.patterns.as_ref().and_then(|p| p.loss_period_packets.as_ref());
-    LaneMeasured {
-        name: name.into(),
-        sent: stream.tx_packets,
-        received: rx.packets.saturating_sub(rx.duplicates),
-        lost: rx.lost,
-        duplicates: rx.duplicates,
-        reordered: rx.reordered,
-        offered_fps,
-        output_fps: gap.map(|gap| 1e9 / gap.mean),
-        delay: rx.latency_ns.as_ref().map(delay),
-        ipdv: rx.ipdv_ns.as_ref().map(delay),
-        longest_loss: periods.map_or(rx.lost.min(1), |periods| periods.max),
-        loss_periods: periods.map_or(u64::from(rx.lost > 0), |periods| periods.count),
-        ..LaneMeasured::default()
-    }
-}
-
-fn delay(distribution: &Distribution) -> Delay {
-    Delay {
-        min: distribution.min,
-        mean: distribution.mean,
-        p50: distribution.p50,
-        p90: distribution.p90,
-        p99: distribution.p99,
-        p999: distribution.p999,
-        max: distribution.max,
-    }
 }
 
 #[cfg(test)]

@@ -859,17 +859,22 @@ fn carried(report: &Value) -> Vec<(u64, u64)> {
 
 #[test]
 fn every_device_carries_the_frames_of_its_profile_both_ways() {
-    for device in ["router", "bridge", "nat", "firewall", "reference,delay=1ms"] {
+    let devices = ["router", "bridge", "nat", "firewall", "reference,delay=1ms"];
+    let versions = [&[][..], &["--ipv6"]];
+    for (device, version) in devices.into_iter().flat_map(|one| versions.map(|v| (one, v))) {
         let name = format!("dev-{}", std::process::id());
         let profile = std::env::temp_dir().join(format!("{name}.toml"));
         let profile = profile.to_str().unwrap();
-        let Some(out) = lab_with(&name, device, &["--profile", profile]) else { continue };
+        let Some(out) = lab_with(&name, device, &[&["--profile", profile][..], version].concat())
+        else {
+            continue;
+        };
         let taken = Taken(&name);
         assert!(out.contains(&format!("veth-a - {device} - veth-b")), "{out}");
         let report = report_in(&name, &["run", profile, "-d", "1s"]);
         std::fs::remove_file(profile).unwrap();
         let carried = carried(&report);
-        assert_eq!(carried.len(), 4, "two ways, two versions of IP");
+        assert_eq!(carried.len(), 2, "two ways");
         for (sent, received) in carried {
             assert!(sent > 0 && sent == received, "{device}: {sent} and {received}: {report}");
         }

@@ -3,7 +3,7 @@
 
 use squall::{
     Format, Profile, RunOptions,
-    method::{Limit, Method, Outcome, Patience, Status, Unwatched, rfc2544},
+    method::{Limit, Method, Outcome, Patience, Status, Unwatched, capacity, rfc2544},
     trials::Test,
 };
 
@@ -29,12 +29,16 @@ impl Draw {
 }
 
 fn run(name: &str, device: &str, most: &str, settings: rfc2544::Settings) -> Outcome {
+    find(name, device, most, Method::Rfc2544(settings))
+}
+
+fn find(name: &str, device: &str, most: &str, method: Method) -> Outcome {
     let text = format!(
         "ports.A = \"loop:methods-{name},virtual,{device}\"\n[[stream]]\nname = \"A\"\npacket = \
          \"eth/ipv4/udp\"\nrate = 1\n"
     );
     let test = Test {
-        method: Method::Rfc2544(settings),
+        method,
         profile: Profile::parse(&text, "test", Format::Toml).unwrap(),
         options: RunOptions::default(),
         most: Some(most.parse().unwrap()),
@@ -128,4 +132,22 @@ fn a_device_that_carries_all_is_only_said_to_carry_what_was_offered() {
     let found = outcome.figure("throughput/64").unwrap();
     assert_eq!((found.value, found.limit), (10_000.0, Limit::Offered));
     assert!(outcome.figure("back-to-back/64").is_none() && !outcome.notes.is_empty());
+}
+
+#[test]
+fn a_table_holds_as_many_flows_as_are_found() {
+    for seed in 1..=devices() {
+        let mut draw = Draw(seed + 2_000);
+        let holds = draw.among(1, 4_000);
+        let settings = capacity::Settings {
+            of: vec![capacity::Of::Table],
+            max_table: 4_000,
+            ..Default::default()
+        };
+        let device = format!("table={holds}");
+        let outcome = find(&format!("t{seed}"), &device, "10kpps", Method::Capacity(settings));
+        let found = outcome.figure("table").unwrap();
+        assert_eq!(found.value, holds as f64, "{device}: {:?}", outcome.trials);
+        assert_eq!(found.limit == Limit::Offered, holds == 4_000, "{found:?}");
+    }
 }
