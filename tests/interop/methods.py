@@ -250,22 +250,15 @@ def a_device_is_never_said_to_carry_more_than_it_does(run):
         if row["name"] == "loss@100%/128":
             # Offered is twice the capacity, and the buffer passes once.
             expect(abs(row["value"] - 0.5) < 0.02, f"loss at twice the capacity: {row}")
-    searched = outcome(
-        run, "mlrsearch", "--max-rate", "4kpps", "--frame-sizes", "128", "--goal", "name=NDR"
-    )
-    ndr = figure(searched, "NDR/128")["value"]
-    expect(ndr <= most * (1 + BUFFER / CAPACITY), f"NDR {ndr} of {most}")
 
 
-def a_router_passes_all_methods(run):
+def a_router_is_measured_and_a_service_through_it(run):
     rate = ["--max-rate", "2kpps"]
     size = ["--frame-sizes", "128"]
     found = outcome(run, "rfc2544", *rate, *size, "--tests", "throughput,latency")
     if figure(found, "throughput/128")["limit"] == "offered":
         latency = found["figures"][1]["value"]
         expect(1_000 < latency < 1e9, f"latency {latency} ns")
-    outcome(run, "tst009", *rate, *size)
-    outcome(run, "soak", *rate, "--duration-s", "2", "--trial-s", "1", "--load", "0.5")
     service = "stream=A to B ipv4,cir_bps=1e6,flr=0.5,policed=false"
     done = run("y1564", "--service", service, "--quick", "--performance-s", "0", "--json", "-")
     expect(done.returncode in (0, 1, 4), f"y1564: {done.returncode} {done.stderr}")
@@ -283,7 +276,7 @@ def main():
             f"reference,drain={CAPACITY}pps,buffer={BUFFER}": (
                 a_device_is_never_said_to_carry_more_than_it_does
             ),
-            "router": a_router_passes_all_methods,
+            "router": a_router_is_measured_and_a_service_through_it,
         }
         for name, check in devices.items():
             profile = pathlib.Path(folder) / f"{name.partition(',')[0]}.toml"
