@@ -2,7 +2,7 @@
 
 mod trex;
 
-use std::{fs::File, io::IsTerminal, path::PathBuf, process::ExitCode};
+use std::{fs::File, path::PathBuf, process::ExitCode};
 
 use squall::{
     Error, render,
@@ -198,6 +198,9 @@ impl Generators {
     }
 }
 
+/// Of tables off a terminal.
+const WIDTH: usize = 120;
+
 /// Where the result of a comparison goes.
 struct Outputs {
     json: Option<String>,
@@ -248,11 +251,7 @@ impl Outputs {
             output::print_data(&format!("{json}\n"));
         }
         if !self.quiet && !to_stdout {
-            let stdout = std::io::stdout();
-            let width = terminal_size::terminal_size_of(&stdout)
-                .map_or(120, |(width, _)| usize::from(width.0));
-            let color =
-                stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+            let (width, color) = output::look(false, WIDTH);
             output::print(&format!("\n{}\n", summary(width, color).trim_end()));
         }
         Ok(ExitCode::SUCCESS)

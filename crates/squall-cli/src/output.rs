@@ -54,7 +54,7 @@ impl Output {
         if to_stderr || one_place() {
             report.notes.retain(|note| !said.contains(note));
         }
-        let (width, color) = look(to_stderr);
+        let (width, color) = look(to_stderr, WIDTH);
         let text = lines(&render::summary(&report, width, color)) + extra;
         match to_stderr {
             _ if self.quiet => {}
@@ -90,15 +90,18 @@ impl Output {
     }
 }
 
+/// Of a summary off a terminal.
+pub const WIDTH: usize = 100;
+
 /// How wide the summary is, and whether it has colours; it goes to the standard error if that is
-/// where it does.
-pub fn look(to_stderr: bool) -> (usize, bool) {
+/// where it does. Off a terminal it is `otherwise` wide.
+pub fn look(to_stderr: bool, otherwise: usize) -> (usize, bool) {
     let (size, terminal) = match to_stderr {
         true => (terminal_size::terminal_size_of(io::stderr()), io::stderr().is_terminal()),
         false => (terminal_size::terminal_size_of(io::stdout()), io::stdout().is_terminal()),
     };
     let color = terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    (size.map_or(100, |(width, _)| usize::from(width.0)), color)
+    (size.map_or(otherwise, |(width, _)| usize::from(width.0)), color)
 }
 
 /// Whether standard output and standard error are seen together: a terminal, or `2>&1`.

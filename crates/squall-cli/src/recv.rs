@@ -14,7 +14,7 @@ use squall::{
 use crate::{
     args::{Choice, Options, Output, command_line, parse_some, parse_time, unpromiscuous},
     drive::{End, drive_until},
-    output::{look, print, write_to},
+    output::{WIDTH, look, print, write_to},
     table::{Side, table},
 };
 
@@ -236,7 +236,7 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
         end,
         annotate,
         |report| {
-            let (width, color) = look(args.output.json.as_deref() == Some("-"));
+            let (width, color) = look(args.output.json.as_deref() == Some("-"), WIDTH);
             let flows = render::received_flows(
                 report,
                 usize::try_from(args.top).unwrap_or(usize::MAX),

@@ -1,7 +1,6 @@
 //! `squall test`: the standard tests, with a verdict.
 
 use std::{
-    io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -26,6 +25,9 @@ use crate::{
     output,
     progress::ProgressLine,
 };
+
+/// Of tables off a terminal.
+const WIDTH: usize = 120;
 
 /// Test a device by a standard method, with a verdict
 #[derive(Debug, clap::Args)]
@@ -52,87 +54,41 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Methods {
     /// Throughput, latency, frame loss, back-to-back (RFC 9004), recovery, reset
-    Rfc2544 {
-        #[command(flatten)]
-        settings: rfc2544::Settings,
-        #[command(flatten)]
-        common: Box<Common>,
-    },
+    Rfc2544(OfMethod<rfc2544::Settings>),
     /// Several loss ratios in one search: NDR and PDR (RFC 9971)
-    Mlrsearch {
-        #[command(flatten)]
-        settings: mlrsearch::Settings,
-        #[command(flatten)]
-        common: Box<Common>,
-    },
+    Mlrsearch(OfMethod<mlrsearch::Settings>),
     /// Ethernet service activation: configuration and performance of services
-    Y1564 {
-        #[command(flatten)]
-        settings: y1564::Settings,
-        #[command(flatten)]
-        common: Box<Common>,
-    },
+    Y1564(OfMethod<y1564::Settings>),
     /// Compare two profiles by trials in turns, or two results: better, worse, or no difference
     Ab(Box<Ab>),
     /// TCP throughput: MTU, round-trip time, bottleneck, transfer time ratio, efficiency, buffer
     /// delay
-    Rfc6349 {
-        #[command(flatten)]
-        settings: rfc6349::Settings,
-        #[command(flatten)]
-        common: Box<Common>,
-    },
+    Rfc6349(OfMethod<rfc6349::Settings>),
     /// Firewalls and intrusion prevention: connections per second, throughput, latency, concurrent
     /// connections, with HTTP or HTTPS
-    Rfc9411 {
-        #[command(flatten)]
-        settings: rfc9411::Settings,
-        #[command(flatten)]
-        common: Box<Common>,
-    },
+    Rfc9411(OfMethod<rfc9411::Settings>),
     /// Connections per second and at once, goodput, and the flow table of a firewall, NAT or load
     /// balancer
-    Capacity {
-        #[command(flatten)]
-        settings: capacity::Settings,
-        #[command(flatten)]
-        common: Box<Common>,
-    },
+    Capacity(OfMethod<capacity::Settings>),
     /// Switches: meshed throughput, congestion, addresses, errored frames, broadcast
-    Rfc2889 {
-        #[command(flatten)]
-        settings: rfc2889::Settings,
-        #[command(flatten)]
-        common: Box<Common>,
-    },
+    Rfc2889(OfMethod<rfc2889::Settings>),
     /// IP multicast: throughput, latency, join and leave delay, group capacity
-    Rfc3918 {
-        #[command(flatten)]
-        settings: rfc3918::Settings,
-        #[command(flatten)]
-        common: Box<Common>,
-    },
+    Rfc3918(OfMethod<rfc3918::Settings>),
     /// IPv6 transition: throughput, latency, delay variation, frame loss
-    Rfc8219 {
-        #[command(flatten)]
-        settings: rfc8219::Settings,
-        #[command(flatten)]
-        common: Box<Common>,
-    },
+    Rfc8219(OfMethod<rfc8219::Settings>),
     /// A constant load for hours: drift of loss and latency, availability
-    Soak {
-        #[command(flatten)]
-        settings: soak::Settings,
-        #[command(flatten)]
-        common: Box<Common>,
-    },
+    Soak(OfMethod<soak::Settings>),
     /// Throughput with loss verification (ETSI GS NFV-TST 009)
-    Tst009 {
-        #[command(flatten)]
-        settings: tst009::Settings,
-        #[command(flatten)]
-        common: Box<Common>,
-    },
+    Tst009(OfMethod<tst009::Settings>),
+}
+
+// No doc comment: it would stand in the help of each method.
+#[derive(Debug, clap::Args)]
+struct OfMethod<S: clap::Args> {
+    #[command(flatten)]
+    settings: S,
+    #[command(flatten)]
+    common: Box<Common>,
 }
 
 /// Both with all that is not said otherwise.
@@ -159,11 +115,12 @@ struct Ab {
 }
 
 fn ab(args: &Ab) -> Result<ExitCode, Error> {
-    let files = Files::create(&args.results)?;
     let is_result = |path: &Path| path.extension().is_some_and(|ending| ending == "json");
+    let files;
     let outcome = match (is_result(&args.a), is_result(&args.b)) {
         (true, true) => {
             let (a, b) = (read_outcome("--a", &args.a)?, read_outcome("--b", &args.b)?);
+            files = Files::create(&args.results)?;
             compare_results(&a, &b, &args.settings, &command_line())?
         }
         (false, false) => {
@@ -181,6 +138,7 @@ fn ab(args: &Ab) -> Result<ExitCode, Error> {
             if args.duration.is_none() && !all.into_iter().all(ends) {
                 return Err(Error::Usage("a trial never ends\n  try --duration 5s".into()));
             }
+            files = Files::create(&args.results)?;
             let signals = Signals::catch()?;
             let quiet = args.results.quiet;
             let mut watch = Shown { quiet, line: ProgressLine::new(quiet) };
@@ -300,9 +258,10 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
     };
     let method = if common.quick { method.quick() } else { method };
     let (flows, streams) = (method.wants_flows(), method.wants_streams());
-    let files = Files::create_unless(common.dry_run, &common.results)?;
+    // Read before files are created, as one of them may be the same.
     let baseline =
         common.baseline.as_ref().map(|path| read_outcome("--baseline", path)).transpose()?;
+    let files = Files::create_unless(common.dry_run, &common.results)?;
     let rest_s = common.rest.unwrap_or(if common.quick { 0.2 } else { 5.0 });
     let test = Test {
         method,
@@ -337,17 +296,17 @@ impl Methods {
     fn parts(self) -> Result<(Method, Common), Box<Ab>> {
         Ok(match self {
             Self::Ab(args) => return Err(args),
-            Self::Mlrsearch { settings, common } => (Method::Mlrsearch(settings), *common),
-            Self::Y1564 { settings, common } => (Method::Y1564(settings), *common),
-            Self::Rfc2544 { settings, common } => (Method::Rfc2544(settings), *common),
-            Self::Rfc6349 { settings, common } => (Method::Rfc6349(settings), *common),
-            Self::Rfc9411 { settings, common } => (Method::Rfc9411(settings), *common),
-            Self::Capacity { settings, common } => (Method::Capacity(settings), *common),
-            Self::Rfc2889 { settings, common } => (Method::Rfc2889(settings), *common),
-            Self::Rfc3918 { settings, common } => (Method::Rfc3918(settings), *common),
-            Self::Rfc8219 { settings, common } => (Method::Rfc8219(settings), *common),
-            Self::Soak { settings, common } => (Method::Soak(settings), *common),
-            Self::Tst009 { settings, common } => (Method::Tst009(settings), *common),
+            Self::Mlrsearch(of) => (Method::Mlrsearch(of.settings), *of.common),
+            Self::Y1564(of) => (Method::Y1564(of.settings), *of.common),
+            Self::Rfc2544(of) => (Method::Rfc2544(of.settings), *of.common),
+            Self::Rfc6349(of) => (Method::Rfc6349(of.settings), *of.common),
+            Self::Rfc9411(of) => (Method::Rfc9411(of.settings), *of.common),
+            Self::Capacity(of) => (Method::Capacity(of.settings), *of.common),
+            Self::Rfc2889(of) => (Method::Rfc2889(of.settings), *of.common),
+            Self::Rfc3918(of) => (Method::Rfc3918(of.settings), *of.common),
+            Self::Rfc8219(of) => (Method::Rfc8219(of.settings), *of.common),
+            Self::Soak(of) => (Method::Soak(of.settings), *of.common),
+            Self::Tst009(of) => (Method::Tst009(of.settings), *of.common),
         })
     }
 }
@@ -505,10 +464,7 @@ impl Results {
             output::print_data(&json());
         }
         if !self.quiet && !to_stdout {
-            let stdout = std::io::stdout();
-            let width = terminal_size::terminal_size_of(&stdout).map_or(120, |(w, _)| w.0.into());
-            let color = stdout.is_terminal()
-                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            let (width, color) = output::look(false, WIDTH);
             output::print(&format!("\n{}", render::text(outcome, width, color)));
             if !against.is_empty() {
                 output::print(&format!("\n{}", render::changes(against, color)));

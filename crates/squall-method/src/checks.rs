@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::bench::Halt;
+use crate::{bench::Halt, rig::Rig};
 
 /// Seconds.
 pub const WEEK: f64 = 7.0 * 86_400.0;
@@ -31,6 +31,19 @@ pub fn within(settings: &[(&str, f64)], range: RangeInclusive<f64>) -> Result<()
             Err(Halt::Usage(format!("{name} = {value}, expected {least} to {most}")))
         }
         None => Ok(()),
+    }
+}
+
+/// A switch is tested by 2 to 250 ports, of which `takes` says more.
+///
+/// # Errors
+/// More or fewer.
+pub fn ports(rig: &Rig, takes: &str) -> Result<(), Halt> {
+    match rig.ports.len() {
+        2..=250 => Ok(()),
+        n => Err(Halt::Usage(format!(
+            "{n} port(s): {takes}\n  try --port A=eth1 --port B=eth2 --port C=eth3"
+        ))),
     }
 }
 

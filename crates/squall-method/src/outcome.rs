@@ -96,6 +96,19 @@ pub struct Figure {
     pub limit: Limit,
 }
 
+impl Figure {
+    pub fn new(
+        name: impl Into<String>,
+        value: f64,
+        unit: &str,
+        better: Better,
+        uncertainty: f64,
+        limit: Limit,
+    ) -> Self {
+        Self { name: name.into(), value, unit: unit.into(), better, uncertainty, limit }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {

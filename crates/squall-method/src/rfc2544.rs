@@ -32,7 +32,7 @@ pub enum Test {
     Latency,
     /// §26.3: loss from the highest rate down
     FrameLoss,
-    /// §26.4, RFC 9004: the longest burst without loss, and the buffer behind it
+    /// §26.4, RFC 9004: the longest burst without loss, and the buffer's size
     BackToBack,
     /// §26.5: how long frames are lost after an overload
     Recovery,
@@ -217,5 +217,5 @@ fn figure(
     uncertainty: f64,
     limit: Limit,
 ) -> Figure {
-    Figure { name: format!("{name}/{size}"), value, unit: unit.into(), better, uncertainty, limit }
+    Figure::new(format!("{name}/{size}"), value, unit, better, uncertainty, limit)
 }

@@ -163,14 +163,7 @@ impl Settings {
     /// What no test can be run with.
     pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
         let wrong = |text: String| Err(Halt::Usage(text));
-        if rig.ports.len() < 2 || rig.ports.len() > 250 {
-            let text = "RFC 2889 tests a switch, by 2 to 250 ports";
-            return wrong(format!(
-                "{} port(s): {text}\n  try --port A=eth1 --port B=eth2 --port \
-                C=eth3",
-                rig.ports.len()
-            ));
-        }
+        checks::ports(rig, "RFC 2889 tests a switch, by 2 to 250 ports")?;
         let times = [("trial_s", self.trial_s), ("age_s", self.age_s)];
         checks::positive(&times, checks::WEEK)?;
         let parts = [("resolution", self.resolution), ("load_step", self.load_step)];

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bench::{Bench, Halt},
     checks,
-    outcome::{Better, Figure, Limit, Outcome},
+    outcome::Outcome,
     rfc2544::FRAME_SIZES,
     rig::Rig,
 };
@@ -158,14 +158,7 @@ impl Settings {
     /// What no test can be run with.
     pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
         let wrong = |text: String| Err(Halt::Usage(text));
-        if rig.ports.len() < 2 || rig.ports.len() > 250 {
-            let text = "RFC 3918 takes one port that sends and 1 to 249 that receive";
-            return wrong(format!(
-                "{} port(s): {text}\n  try --port A=eth1 --port B=eth2 --port \
-                C=eth3",
-                rig.ports.len()
-            ));
-        }
+        checks::ports(rig, "RFC 3918 takes one port that sends and 1 to 249 that receive")?;
         let seconds =
             [("trial_s", self.trial_s), ("settle_s", self.settle_s), ("delay_s", self.delay_s)];
         checks::positive(&seconds, checks::WEEK)?;
@@ -230,15 +223,4 @@ pub fn run(
                 configuration; send them as streams of a profile with squall test rfc2544";
     outcome.notes.push(text.into());
     Ok(())
-}
-
-fn figure(
-    name: String,
-    value: f64,
-    unit: &str,
-    better: Better,
-    uncertainty: f64,
-    limit: Limit,
-) -> Figure {
-    Figure { name, value, unit: unit.into(), better, uncertainty, limit }
 }

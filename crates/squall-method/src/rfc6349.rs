@@ -252,8 +252,7 @@ fn say_path(path: &Path, outcome: &mut Outcome) {
     }
     outcome.tables.push(table);
     let mut push = |name: &str, value, unit: &str, better, uncertainty| {
-        let (name, unit, limit) = (name.into(), unit.into(), Limit::Device);
-        outcome.figures.push(Figure { name, value, unit, better, uncertainty, limit });
+        outcome.figures.push(Figure::new(name, value, unit, better, uncertainty, Limit::Device));
     };
     push("mtu", f64::from(path.mtu), "octets", Better::Higher, 0.0);
     push("rtt", path.rtt_ns, "ns", Better::Lower, path.rtt_ns * 0.05);

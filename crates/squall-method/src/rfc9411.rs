@@ -144,6 +144,11 @@ impl Settings {
         Http { object_octets, requests, think_s: 0.0, tls: self.https }
     }
 
+    /// §7.2.3.2: sizes up to 64 KB.
+    fn small(&self) -> impl Iterator<Item = u64> {
+        self.object_octets.iter().copied().filter(|octets| *octets <= 64_000)
+    }
+
     fn protocol(&self) -> &'static str {
         if self.https { "HTTPS" } else { "HTTP" }
     }
@@ -171,10 +176,14 @@ pub fn run(
     ];
     let mut table = Table::new("Key performance indicators (RFC 9411 §6.3)", &columns);
     for test in &settings.tests {
+        let mut find = |one: Indicator<'_>| one.find(settings, bench, outcome, &mut table);
+        let sizes = settings.object_octets.iter();
         match test {
-            Test::Mix => mix(settings, bench, outcome, &mut table)?,
-            Test::Cps => cps(settings, bench, outcome, &mut table)?,
-            Test::Throughput => throughput(settings, bench, outcome, &mut table)?,
+            Test::Mix => find(mix())?,
+            Test::Cps => settings.small().try_for_each(|octets| find(cps(settings, octets)))?,
+            Test::Throughput => {
+                sizes.copied().try_for_each(|octets| find(throughput(settings, octets)))?
+            }
             Test::Latency => latency(settings, bench, outcome, &mut table)?,
             Test::Concurrent => concurrent(settings, bench, outcome, &mut table)?,
         }
@@ -214,22 +223,15 @@ fn search(
     let search = Search { most, resolution, recovery_s, trial: &trial, passes: &valid };
     let searched = search.run(bench)?;
     if searched.found == 0.0 {
-        outcome.verdict.status = Status::Failed;
-        outcome.verdict.text.push(format!("{what}: no load was valid: {}", searched.failure));
+        none_valid(what, &searched, outcome);
         return Ok(None);
     }
     Ok(Some(searched))
 }
 
-fn figure(
-    name: String,
-    value: f64,
-    unit: &str,
-    better: Better,
-    noise: f64,
-    limit: Limit,
-) -> Figure {
-    Figure { name, value, unit: unit.into(), better, uncertainty: value * noise, limit }
+fn none_valid(what: &str, searched: &Searched, outcome: &mut Outcome) {
+    outcome.verdict.status = Status::Failed;
+    outcome.verdict.text.push(format!("{what}: no load was valid: {}", searched.failure));
 }
 
 fn row(
@@ -255,64 +257,83 @@ fn row(
     ]
 }
 
-fn mix(
-    settings: &Settings,
-    bench: &mut Bench<'_>,
-    outcome: &mut Outcome,
-    table: &mut Table,
-) -> Result<(), Halt> {
-    let Some(searched) = search(settings, "application mix", None, bench, outcome)? else {
-        return Ok(());
-    };
-    let (limit, best) = (searched.limit(), searched.best.unwrap_or_default());
-    let noise = settings.resolution;
-    let value = best.goodput_bps;
-    outcome.figures.push(figure("mix".into(), value, "bit/s", Better::Higher, noise, limit));
-    outcome.verdict.text.push(format!("application mix: {} {}", limit.mark(), si(value, "bit/s")));
-    table.rows.push(row("application mix", None, 1, &best, limit.mark()));
-    Ok(())
+/// A search for one indicator.
+struct Indicator<'a> {
+    /// Its row of the table.
+    row: &'a str,
+    /// In sentences and labels.
+    what: String,
+    /// Name of its figure.
+    figure: String,
+    /// `None`: the application mix.
+    octets: Option<u64>,
+    requests: u32,
+    by: By,
 }
 
-fn cps(
-    settings: &Settings,
-    bench: &mut Bench<'_>,
-    outcome: &mut Outcome,
-    table: &mut Table,
-) -> Result<(), Halt> {
-    // §7.2.3.2: sizes up to 64 KB.
-    for &octets in settings.object_octets.iter().filter(|octets| **octets <= 64_000) {
-        let what = format!("{} connections per second, {octets} octets", settings.protocol());
-        let http = Some(settings.http(octets, 1));
-        let Some(searched) = search(settings, &what, http, bench, outcome)? else { continue };
+/// What an indicator is measured by.
+enum By {
+    Connections,
+    Goodput,
+}
+
+impl Indicator<'_> {
+    fn find(
+        &self,
+        settings: &Settings,
+        bench: &mut Bench<'_>,
+        outcome: &mut Outcome,
+        table: &mut Table,
+    ) -> Result<(), Halt> {
+        let Self { what, requests, .. } = self;
+        let http = self.octets.map(|octets| settings.http(octets, *requests));
+        let Some(searched) = search(settings, what, http, bench, outcome)? else { return Ok(()) };
         let (limit, found) = (searched.limit(), searched.found);
-        let (name, unit) = (format!("cps/{octets}"), "connections/s");
-        let noise = settings.resolution;
-        outcome.figures.push(figure(name, found, unit, Better::Higher, noise, limit));
-        outcome.verdict.text.push(format!("{what}: {} {found:.1}", limit.mark()));
         let best = searched.best.unwrap_or_default();
-        table.rows.push(row("connections per second", Some(octets), 1, &best, limit.mark()));
+        let (value, unit, text) = match self.by {
+            By::Connections => (found, "connections/s", format!("{found:.1}")),
+            By::Goodput => (best.goodput_bps, "bit/s", si(best.goodput_bps, "bit/s")),
+        };
+        let noise = value * settings.resolution;
+        let (name, better) = (self.figure.as_str(), Better::Higher);
+        outcome.figures.push(Figure::new(name, value, unit, better, noise, limit));
+        outcome.verdict.text.push(format!("{what}: {} {text}", limit.mark()));
+        table.rows.push(row(self.row, self.octets, *requests, &best, limit.mark()));
+        Ok(())
     }
-    Ok(())
 }
 
-fn throughput(
-    settings: &Settings,
-    bench: &mut Bench<'_>,
-    outcome: &mut Outcome,
-    table: &mut Table,
-) -> Result<(), Halt> {
-    for &octets in &settings.object_octets {
-        let what = format!("{} throughput, {octets} octets", settings.protocol());
-        let http = Some(settings.http(octets, TRANSACTIONS));
-        let Some(searched) = search(settings, &what, http, bench, outcome)? else { continue };
-        let (limit, best) = (searched.limit(), searched.best.unwrap_or_default());
-        let (name, value, noise) =
-            (format!("throughput/{octets}"), best.goodput_bps, settings.resolution);
-        outcome.figures.push(figure(name, value, "bit/s", Better::Higher, noise, limit));
-        outcome.verdict.text.push(format!("{what}: {} {}", limit.mark(), si(value, "bit/s")));
-        table.rows.push(row("throughput", Some(octets), TRANSACTIONS, &best, limit.mark()));
+fn mix() -> Indicator<'static> {
+    Indicator {
+        row: "application mix",
+        what: "application mix".into(),
+        figure: "mix".into(),
+        octets: None,
+        requests: 1,
+        by: By::Goodput,
     }
-    Ok(())
+}
+
+fn cps(settings: &Settings, octets: u64) -> Indicator<'static> {
+    Indicator {
+        row: "connections per second",
+        what: format!("{} connections per second, {octets} octets", settings.protocol()),
+        figure: format!("cps/{octets}"),
+        octets: Some(octets),
+        requests: 1,
+        by: By::Connections,
+    }
+}
+
+fn throughput(settings: &Settings, octets: u64) -> Indicator<'static> {
+    Indicator {
+        row: "throughput",
+        what: format!("{} throughput, {octets} octets", settings.protocol()),
+        figure: format!("throughput/{octets}"),
+        octets: Some(octets),
+        requests: TRANSACTIONS,
+        by: By::Goodput,
+    }
 }
 
 /// §7.4.3.2: at half of the connections per second with one transaction each, and at half of the
@@ -323,7 +344,7 @@ fn latency(
     outcome: &mut Outcome,
     table: &mut Table,
 ) -> Result<(), Halt> {
-    for &octets in settings.object_octets.iter().filter(|octets| **octets <= 64_000) {
+    for octets in settings.small() {
         for (requests, of) in
             [(1, "half of the connections per second"), (TRANSACTIONS, "half of the throughput")]
         {
@@ -356,8 +377,8 @@ fn latency(
             {
                 let Some(delay) = delay else { continue };
                 let name = format!("latency.{name}/{octets}/{requests}");
-                let (value, better) = (delay.mean, Better::Lower);
-                outcome.figures.push(figure(name, value, "ns", better, 0.1, Limit::Device));
+                let (value, better, noise) = (delay.mean, Better::Lower, delay.mean * 0.1);
+                outcome.figures.push(Figure::new(name, value, "ns", better, noise, Limit::Device));
             }
             table.rows.push(row(&format!("latency at {of}"), Some(octets), requests, &flows, ""));
         }
@@ -393,16 +414,14 @@ fn concurrent(
     let (resolution, recovery_s) = (settings.resolution, settings.recovery_s);
     let searched =
         Search { most, resolution, recovery_s, trial: &trial, passes: &passes }.run(bench)?;
-    let (limit, best) = (searched.limit(), searched.best.unwrap_or_default());
+    let (limit, best) = (searched.limit(), searched.best.clone().unwrap_or_default());
     let value = best.peak_active as f64;
     if value == 0.0 {
-        outcome.verdict.status = Status::Failed;
-        outcome.verdict.text.push(format!("{what}: no load was valid: {}", searched.failure));
+        none_valid(&what, &searched, outcome);
         return Ok(());
     }
-    let noise = settings.resolution;
-    let (name, unit) = ("concurrent".to_owned(), "connections");
-    outcome.figures.push(figure(name, value, unit, Better::Higher, noise, limit));
+    let (name, unit, noise) = ("concurrent", "connections", value * settings.resolution);
+    outcome.figures.push(Figure::new(name, value, unit, Better::Higher, noise, limit));
     outcome.verdict.text.push(format!("{what}: {} {value}", limit.mark()));
     table.rows.push(row(
         &format!("{value} at once"),

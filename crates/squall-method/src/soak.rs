@@ -248,8 +248,7 @@ fn say(settings: &Settings, periods: &[Period], bound: bool, outcome: &mut Outco
     let drifts = [fit(&latency), fit(&losses)];
     let limit = if bound { Limit::Generator } else { Limit::Device };
     let mut push = |name: &str, value: f64, unit: &str, better, uncertainty: f64| {
-        let (name, unit) = (name.into(), unit.into());
-        outcome.figures.push(Figure { name, value, unit, better, uncertainty, limit });
+        outcome.figures.push(Figure::new(name, value, unit, better, uncertainty, limit));
     };
     let chance = 1.96 * (loss * (1.0 - loss) / sent.max(1) as f64).sqrt();
     push("loss", loss, "ratio", Better::Lower, chance);

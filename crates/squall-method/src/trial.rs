@@ -303,20 +303,28 @@ impl Measured {
     }
 }
 
+impl Delay {
+    /// Of two distributions the extremes, of percentiles the worse; the mean is this one's.
+    pub fn worst(self, other: Self) -> Self {
+        Self {
+            min: self.min.min(other.min),
+            mean: self.mean,
+            p50: self.p50.max(other.p50),
+            p90: self.p90.max(other.p90),
+            p99: self.p99.max(other.p99),
+            p999: self.p999.max(other.p999),
+            max: self.max.max(other.max),
+        }
+    }
+}
+
 fn pooled(parts: impl Iterator<Item = (u64, Delay)>) -> Option<Delay> {
     let (mut n, mut pooled) = (0, None::<Delay>);
     for (received, delay) in parts {
         let so_far = pooled.unwrap_or(delay);
         let weight = received as f64 / (n + received).max(1) as f64;
-        pooled = Some(Delay {
-            min: so_far.min.min(delay.min),
-            mean: so_far.mean + (delay.mean - so_far.mean) * weight,
-            p50: so_far.p50.max(delay.p50),
-            p90: so_far.p90.max(delay.p90),
-            p99: so_far.p99.max(delay.p99),
-            p999: so_far.p999.max(delay.p999),
-            max: so_far.max.max(delay.max),
-        });
+        let mean = so_far.mean + (delay.mean - so_far.mean) * weight;
+        pooled = Some(Delay { mean, ..so_far.worst(delay) });
         n += received;
     }
     pooled

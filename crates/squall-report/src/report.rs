@@ -190,6 +190,17 @@ pub struct Host {
     pub cpus: u32,
 }
 
+impl Host {
+    /// What pages say of it, by name.
+    pub fn facts(&self) -> [(&'static str, String); 3] {
+        [
+            ("Host", self.name.clone()),
+            ("System", [self.os.as_str(), self.kernel.as_str()].join(" ").trim().to_owned()),
+            ("Processor", format!("{} CPUs {}", self.cpus, self.cpu_model)),
+        ]
+    }
+}
+
 /// The requested end of a run; `null`: none was requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Asked {

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use squall_port::{Port, RxQueue, SendError, TxQueue, monotonic};
+use squall_port::{BATCH, Port, RxQueue, SendError, TxQueue, monotonic};
 use squall_units::{Cut, Nanos};
 
 use crate::{Error, kinds::Wanted, open_port};
@@ -109,7 +109,7 @@ impl Line {
 
     /// Whether anything that was due has left.
     fn send(&mut self, now: Nanos) -> io::Result<bool> {
-        let due = self.waiting.iter().take_while(|(due, ..)| *due <= now).count();
+        let due = self.waiting.iter().take(BATCH).take_while(|(due, ..)| *due <= now).count();
         if due == 0 {
             return Ok(false);
         }

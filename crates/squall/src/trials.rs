@@ -148,19 +148,14 @@ impl Began {
 
     /// The outcome with its circumstances.
     fn told(&self, outcome: Outcome, profile: String, command: &str) -> Outcome {
-        let host = crate::host();
-        let facts = [
-            ("Host", host.name),
-            ("System", [host.os, host.kernel].join(" ")),
-            ("Processor", format!("{} CPUs {}", host.cpus, host.cpu_model)),
-        ];
+        let host = crate::host().facts().map(|(name, value)| (name.to_owned(), value));
         Outcome {
             profile,
             squall_version: env!("CARGO_PKG_VERSION").into(),
             command: command.into(),
             started: humantime::format_rfc3339_seconds(self.0).to_string(),
             duration_s: self.1.elapsed().as_secs_f64(),
-            host: facts.map(|(name, value)| (name.into(), value)).into(),
+            host: host.into(),
             ..outcome
         }
     }

@@ -2,7 +2,7 @@
 
 use squall::render::{
     human,
-    page::{self, Axis, Group, Line, Page, Plot, Style as LineStyle, Unit, escape},
+    page::{self, Axis, Group, Line, Page, Plot, Style as LineStyle, Unit},
     table::{Cell, Style, Table, wrap},
 };
 
@@ -153,23 +153,16 @@ fn header(result: &Generators, page: &mut String) {
         *page += "<div class=\"verdict invalid\"><strong>Interrupted</strong><p>The page has the \
                   measurements made before.</p></div>\n";
     }
-    let (host, method) = (&result.host, &result.method);
-    let facts = [
+    let method = &result.method;
+    let mut facts = vec![
         ("Started", result.started.clone()),
         ("Duration", human::seconds(result.duration_s)),
         ("Rounds", method.rounds.to_string()),
         ("Step", human::seconds(method.step_s)),
         ("CPU of the tools", method.sender_cpu.map_or("any".into(), |cpu| cpu.to_string())),
-        ("Host", host.name.clone()),
-        ("System", [host.os.as_str(), host.kernel.as_str()].join(" ").trim().to_owned()),
-        ("Processor", format!("{} CPUs {}", host.cpus, host.cpu_model)),
     ];
-    *page +=
-        &format!("<pre class=\"command\">{}</pre>\n<dl class=\"facts\">", escape(&result.command));
-    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
-        *page += &format!("<div><dt>{name}</dt><dd>{}</dd></div>", escape(value));
-    }
-    *page += "</dl>\n</header>\n";
+    facts.extend(result.host.facts());
+    page::facts(&result.command, &facts, page);
 }
 
 /// Rates as boxes over the seconds, asked against actual rate, CPU and memory.

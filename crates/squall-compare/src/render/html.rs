@@ -3,7 +3,7 @@
 
 use squall::render::{
     human,
-    page::{self, Axis, Group, Line, Page, Plot, Style, Unit, escape},
+    page::{self, Axis, Group, Line, Page, Plot, Style, Unit},
 };
 
 use crate::{
@@ -51,26 +51,17 @@ fn header(comparison: &Comparison, page: &mut String) {
         *page += "<div class=\"verdict invalid\"><strong>Interrupted</strong><p>The page has the \
                   measurements made before.</p></div>\n";
     }
-    let (host, method) = (&comparison.host, &comparison.method);
+    let method = &comparison.method;
     let cpu = |cpu: Option<u32>| cpu.map_or("any".into(), |cpu| cpu.to_string());
-    let facts = [
+    let mut facts = vec![
         ("Started", comparison.started.clone()),
         ("Duration", human::seconds(comparison.duration_s)),
         ("Rounds", format!("{}; results are medians", method.rounds)),
         ("Step", human::seconds(method.step_s)),
         ("CPUs", format!("sender {}, tools {}", cpu(method.sender_cpu), cpu(method.tool_cpu))),
-        ("Host", host.name.clone()),
-        ("System", [host.os.as_str(), host.kernel.as_str()].join(" ").trim().to_owned()),
-        ("Processor", format!("{} CPUs {}", host.cpus, host.cpu_model)),
     ];
-    *page += &format!(
-        "<pre class=\"command\">{}</pre>\n<dl class=\"facts\">",
-        escape(&comparison.command)
-    );
-    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
-        *page += &format!("<div><dt>{name}</dt><dd>{}</dd></div>", escape(value));
-    }
-    *page += "</dl>\n</header>\n";
+    facts.extend(comparison.host.facts());
+    page::facts(&comparison.command, &facts, page);
 }
 
 fn tools(comparison: &Comparison, page: &mut String) {

@@ -44,18 +44,14 @@ fn header(outcome: &Outcome, page: &mut String) {
         status.text(),
     );
     outcome.verdict.text.iter().for_each(|text| *page += &format!("<p>{}</p>", escape(text)));
-    *page += &format!("</div>\n<pre class=\"command\">{}</pre>\n", escape(&outcome.command));
+    *page += "</div>\n";
     let mut facts = vec![
         ("Started", outcome.started.clone()),
         ("Duration", human::seconds(outcome.duration_s)),
         ("Trials", outcome.trials.len().to_string()),
     ];
     facts.extend(outcome.host.iter().map(|(name, value)| (name.as_str(), value.clone())));
-    *page += "<dl class=\"facts\">";
-    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
-        *page += &format!("<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
-    }
-    *page += "</dl>\n</header>\n";
+    page::facts(&outcome.command, &facts, page);
 }
 
 fn row(one: &Comparison) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use squall_report::render::{
     human::{deviation, ns, ratio, si},
-    table::{Style, terminal, wrap},
+    table::{self, Style, terminal, wrap},
 };
 
 use crate::{
@@ -23,7 +23,7 @@ pub fn text(outcome: &Outcome, width: usize, color: bool) -> String {
     for table in &outcome.tables {
         out.push(String::new());
         out.push(Style::Bold.paint(&table.title, color));
-        out.extend(lines(table));
+        out.extend(lines(table, color));
     }
     if !outcome.notes.is_empty() {
         out.push(String::new());
@@ -34,23 +34,18 @@ pub fn text(outcome: &Outcome, width: usize, color: bool) -> String {
     out.join("\n") + "\n"
 }
 
-/// The columns of a table of texts; the first stands left.
-fn lines(table: &Table) -> Vec<String> {
-    let cells = |i: usize| {
-        let heads = table.columns.get(i).into_iter();
-        heads.chain(table.rows.iter().filter_map(move |row| row.get(i)))
-    };
-    let widths: Vec<usize> = (0..table.columns.len())
-        .map(|i| cells(i).map(|cell| cell.chars().count()).max().unwrap_or(0))
-        .collect();
-    let line = |row: &[String]| {
-        let cell = |(i, text): (usize, &String)| {
-            let width = widths[i];
-            if i == 0 { format!("{text:<width$}") } else { format!("{text:>width$}") }
-        };
-        row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    std::iter::once(line(&table.columns)).chain(table.rows.iter().map(|row| line(row))).collect()
+/// As wide as it has to be. A result that comes from a file may have rows of any length.
+fn lines(table: &Table, color: bool) -> Vec<String> {
+    if table.columns.is_empty() {
+        return Vec::new();
+    }
+    let columns: Vec<(&str, u8)> = table.columns.iter().map(|head| (head.as_str(), 0)).collect();
+    let mut text = table::Table::new(&columns);
+    for row in &table.rows {
+        let cell = |i: usize| row.get(i).cloned().unwrap_or_default().into();
+        text.row((0..columns.len()).map(cell).collect());
+    }
+    text.lines(usize::MAX, color)
 }
 
 /// A trial that has ended, in one line.
@@ -110,5 +105,5 @@ pub fn changes(comparisons: &[Comparison], color: bool) -> String {
         0 => Style::Good.paint("no regression", color),
         n => Style::Bad.paint(&format!("{n} of {} figures are worse", comparisons.len()), color),
     };
-    [vec![head], lines(&table)].concat().join("\n") + "\n"
+    [vec![head], lines(&table, color)].concat().join("\n") + "\n"
 }

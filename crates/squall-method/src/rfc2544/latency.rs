@@ -80,7 +80,7 @@ fn of_size(
         let Some(delay) = measured.delay().filter(|_| measured.kept()) else { continue };
         tagged.extend(measured.lane(TAGGED).and_then(|lane| lane.delay).map(|delay| delay.mean));
         means.push(delay.mean);
-        all = Some(all.map_or(delay, |so_far| worst(so_far, delay)));
+        all = Some(all.map_or(delay, |so_far: Delay| so_far.worst(delay)));
     }
     let Some(mut all) = all else { return Ok(None) };
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
@@ -103,19 +103,6 @@ fn trial(settings: &Settings, rig: &Rig, found: &Found, label: String) -> Trial 
         lanes[0] = Lane { frames, ..first };
     }
     Trial { label, lanes, duration_s: settings.latency_s, ..Trial::default() }
-}
-
-/// Percentiles of several trials: the worst.
-fn worst(a: Delay, b: Delay) -> Delay {
-    Delay {
-        min: a.min.min(b.min),
-        mean: a.mean,
-        p50: a.p50.max(b.p50),
-        p90: a.p90.max(b.p90),
-        p99: a.p99.max(b.p99),
-        p999: a.p999.max(b.p999),
-        max: a.max.max(b.max),
-    }
 }
 
 fn say(measured: &[Latency], outcome: &mut Outcome) {

@@ -2,12 +2,12 @@
 //! port that is no member, where there is one.
 
 use super::{
-    Settings, figure,
+    Settings,
     groups::{Groups, Phases, members},
 };
 use crate::{
     bench::{Bench, Halt},
-    outcome::{Better, Limit, Outcome, Table},
+    outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
     stations::strays,
     trial::{Action, Lane, Measured, Trial},
@@ -40,7 +40,7 @@ pub(super) fn all(
         limit = Limit::Offered;
     }
     let (name, better) = ("group_capacity".to_owned(), Better::Higher);
-    outcome.figures.push(figure(name, kept.into(), "groups", better, 0.0, limit));
+    outcome.figures.push(Figure::new(name, kept.into(), "groups", better, 0.0, limit));
     let mut table = Table::new("Multicast group capacity (RFC 3918 §7.1)", &["Groups", ""]);
     table.rows.push(vec![kept.to_string(), limit.mark().into()]);
     outcome.tables.push(table);

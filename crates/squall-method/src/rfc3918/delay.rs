@@ -4,12 +4,12 @@
 use squall_report::render::human::seconds;
 
 use super::{
-    Settings, figure,
+    Settings,
     groups::{Groups, members},
 };
 use crate::{
     bench::{Bench, Halt},
-    outcome::{Better, Limit, Outcome, Table},
+    outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
     trial::{Lane, LaneMeasured, Trial},
 };
@@ -135,7 +135,7 @@ fn say(title: &str, name: &str, settings: &Settings, delays: &[f64], outcome: &m
         let most = delays.iter().copied().fold(0.0, f64::max);
         let gap = 1.0 / settings.probe_rate;
         let noise = gap.max((most - least) / 2.0);
-        outcome.figures.push(figure(name.into(), mean, "s", Better::Lower, noise, Limit::Device));
+        outcome.figures.push(Figure::new(name, mean, "s", Better::Lower, noise, Limit::Device));
         let times = [least, mean, most, gap].map(seconds);
         table.rows.push([delays.len().to_string()].into_iter().chain(times).collect());
     }

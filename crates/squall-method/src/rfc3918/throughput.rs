@@ -3,12 +3,12 @@
 use squall_report::render::human::{ns, ratio, si};
 
 use super::{
-    Settings, Test, figure,
+    Settings, Test,
     groups::{Groups, Phases, members},
 };
 use crate::{
     bench::{Bench, Halt},
-    outcome::{Better, Limit, Outcome, Plot, Series, Table},
+    outcome::{Better, Figure, Limit, Outcome, Plot, Series, Table},
     rig::Rig,
     search::{Highest, Search},
     stations::{arrived, unicast},
@@ -123,7 +123,7 @@ pub(super) fn mixed(
             let fps = highest.load * rig.port_fps(size);
             let name = format!("mixed_class@{:.0}%/{size}", share * 100.0);
             let noise = fps * settings.resolution;
-            let figure = figure(name, fps, "frames/s", Better::Higher, noise, highest.limit);
+            let figure = Figure::new(name, fps, "frames/s", Better::Higher, noise, highest.limit);
             outcome.figures.push(figure);
             let rate = |fps: f64| format!("{fps:.0} frames/s");
             table.rows.push(vec![
@@ -171,7 +171,14 @@ pub(super) fn matrix(
             let fps = part * rig.port_fps(size);
             let name = format!("group_matrix@{count}/{size}");
             let better = Better::Higher;
-            outcome.figures.push(figure(name, fps, "frames/s", better, fps * 0.001, Limit::Device));
+            outcome.figures.push(Figure::new(
+                name,
+                fps,
+                "frames/s",
+                better,
+                fps * 0.001,
+                Limit::Device,
+            ));
             points.push((f64::from(count), fps));
             table.rows.push(vec![
                 size.to_string(),
@@ -215,7 +222,7 @@ pub(super) fn aggregated(
         each.push(format!("{} frames/s at {size}", si(fps, "").trim()));
         let noise = fps * settings.resolution;
         let (name, better) = (format!("aggregated/{size}"), Better::Higher);
-        outcome.figures.push(figure(name, fps, "frames/s", better, noise, highest.limit));
+        outcome.figures.push(Figure::new(name, fps, "frames/s", better, noise, highest.limit));
         table.rows.push(vec![
             size.to_string(),
             format!("{fps:.0} frames/s"),
@@ -245,7 +252,7 @@ fn say_latency(size: u32, measured: &Measured, table: &mut Table, outcome: &mut 
     let spread = (delay.p99 - delay.min) as f64 / 2.0;
     for (name, value) in [("latency", delay.mean), ("latency_range", range)] {
         let name = format!("{name}/{size}");
-        outcome.figures.push(figure(name, value, "ns", Better::Lower, spread, Limit::Device));
+        outcome.figures.push(Figure::new(name, value, "ns", Better::Lower, spread, Limit::Device));
     }
     let times = [delay.min as f64, delay.mean, delay.p99 as f64, delay.max as f64, range];
     table.rows.push([size.to_string()].into_iter().chain(times.map(ns)).collect());

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     flow_page, human,
-    page::{Page, escape, notes, table, tiles},
+    page::{self, Page, escape, notes, table, tiles},
     text,
 };
 use crate::report::{
@@ -88,11 +88,7 @@ fn header(report: &Report, page: &mut String) {
     for criterion in verdict.failed.iter().filter(ended) {
         *page += &format!("<p>Failed: {}.</p>", escape(criterion));
     }
-    *page += &format!(
-        "</div>\n<pre class=\"command\">{}</pre>\n<dl class=\"facts\">",
-        escape(&report.command)
-    );
-    let host = &report.host;
+    *page += "</div>\n";
     let mut cpu = format!(
         "{} user, {} system",
         human::seconds(report.cpu.user_s),
@@ -101,21 +97,16 @@ fn header(report: &Report, page: &mut String) {
     if let Some(per_mpkt) = report.cpu.per_mpkt_s {
         cpu += &format!(", {per_mpkt:.2} s per million frames");
     }
-    let facts = [
+    let mut facts = vec![
         ("Started", report.started.clone()),
         ("Duration", human::seconds(report.duration_s)),
         ("Seed", if report.sends() { report.seed.to_string() } else { String::new() }),
         ("Filter", report.filter.clone().unwrap_or_default()),
-        ("Host", host.name.clone()),
-        ("System", [host.os.as_str(), host.kernel.as_str()].join(" ").trim().to_owned()),
-        ("Processor", format!("{} CPUs {}", host.cpus, host.cpu_model)),
-        ("CPU time", cpu),
-        ("Peak memory", human::si(report.memory.peak_rss_octets as f64, "B")),
     ];
-    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
-        *page += &format!("<div><dt>{name}</dt><dd>{}</dd></div>", escape(value));
-    }
-    *page += "</dl>\n</header>\n";
+    facts.extend(report.host.facts());
+    facts.push(("CPU time", cpu));
+    facts.push(("Peak memory", human::si(report.memory.peak_rss_octets as f64, "B")));
+    page::facts(&report.command, &facts, page);
 }
 
 /// The figures that people look for first.

@@ -101,6 +101,15 @@ impl Page {
     }
 }
 
+/// The end of a page's header: the command line, and facts by name. Empty ones are left out.
+pub fn facts(command: &str, facts: &[(&str, String)], page: &mut String) {
+    *page += &format!("<pre class=\"command\">{}</pre>\n<dl class=\"facts\">", escape(command));
+    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+        *page += &format!("<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
+    }
+    *page += "</dl>\n</header>\n";
+}
+
 /// Figures that people look for first: (name, whether it is bad, (figure, small print)).
 pub fn tiles(tiles: &[(&str, bool, (String, String))], page: &mut String) {
     *page += "<div class=\"tiles\">";

@@ -64,7 +64,7 @@ pub struct Table {
 }
 
 struct Column {
-    head: &'static str,
+    head: String,
     /// Columns with the highest number are left out first when space is short; 0 stays.
     expendable: u8,
     least: usize,
@@ -75,10 +75,14 @@ const MIN_NAME: usize = 12;
 const GAP: usize = 2;
 
 impl Table {
-    pub fn new(columns: &[(&'static str, u8)]) -> Self {
+    pub fn new(columns: &[(&str, u8)]) -> Self {
         let columns = columns
             .iter()
-            .map(|(head, expendable)| Column { head, expendable: *expendable, least: 0 })
+            .map(|(head, expendable)| Column {
+                head: (*head).into(),
+                expendable: *expendable,
+                least: 0,
+            })
             .collect();
         Self { columns, rows: Vec::new(), least_name: MIN_NAME }
     }
@@ -145,7 +149,7 @@ impl Table {
             }
             line.trim_end().to_owned()
         };
-        let mut lines = vec![line(&|i| (self.columns[i].head.into(), Style::Dim))];
+        let mut lines = vec![line(&|i| (self.columns[i].head.clone(), Style::Dim))];
         lines.extend(self.rows.iter().map(|row| line(&|i| (row[i].text.clone(), row[i].style))));
         lines
     }

@@ -180,7 +180,7 @@ impl Top {
         match terminal {
             false => crate::output::print(&self.look()),
             true => {
-                let (width, color) = crate::output::look(false);
+                let (width, color) = crate::output::look(false, crate::output::WIDTH);
                 let mut view = View::default();
                 let lines = view.overview(self.client.url(), &self.picture, None, false).lines(
                     width,
