@@ -204,7 +204,7 @@ def arrives(folder, capture):
 
 
 # What a source says of frames that it did not send when they were due.
-SAID = ["lag_s", "moved_s", "starved_s", "not_sent"]
+SAID = ["lag_s", "moved_s", "unread_s", "starved_s", "not_sent"]
 
 
 def exact(folder, capture):
@@ -237,8 +237,8 @@ def exact(folder, capture):
                 sent, most = (packets, asked) if option == "-p" else (octets, asked + 1499)
                 if asked <= sent <= most:
                     break
-                # What was not read by the end is not counted as late: the reader was starved then.
-                lag = max(s["lag_s"] + s["starved_s"] for s in report["sources"])
+                # What is not read by the end has no count, only the time for which it was waited for.
+                lag = max(s["lag_s"] + s["unread_s"] for s in report["sources"])
                 missing = sum(sum(source["not_sent"].values()) for source in report["sources"])
                 each = 1 if option == "-p" else 1518
                 least = asked * (1 - lag) - (missing + 2) * each
