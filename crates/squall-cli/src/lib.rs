@@ -44,6 +44,7 @@ mod probe;
 mod progress;
 mod recv;
 mod replay;
+mod report;
 mod run;
 mod send;
 #[cfg(feature = "server")]
@@ -100,6 +101,7 @@ enum Command {
     Edit(Box<edit::Args>),
     Import(import::Args),
     Plan(plan::Args),
+    Report(report::Args),
     Ports(ports::Args),
     Doctor(doctor::Args),
     Lab(lab::Args),
@@ -143,6 +145,7 @@ pub fn main() -> ExitCode {
         Command::Edit(args) => edit::edit(&args),
         Command::Import(args) => import::import(&args),
         Command::Plan(args) => plan::plan(&args),
+        Command::Report(args) => report::report(&args),
         Command::Ports(args) => ports::ports(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Lab(args) => lab::lab(&args),

@@ -1,7 +1,8 @@
 //! Reports: what goes in are the figures of a run ([`report`]) or of captures ([`info`]), what
 //! comes out is a verdict on them ([`verdict`]), criteria that they meet or not
-//! ([`report::fail_if`]), text, pages and live views ([`render`]), and received flows by
-//! conversation and by host ([`conversations`]).
+//! ([`report::fail_if`]), text, pages and live views ([`render`]), received flows by
+//! conversation and by host ([`conversations`]), and the report of a run of several parts
+//! ([`merge`]).
 //!
 //! Knows no ports, plans, clocks or files, and of Squall but histograms: who has measured fills in
 //! the figures.
@@ -17,6 +18,7 @@
 
 pub mod conversations;
 pub mod info;
+pub mod merge;
 pub mod render;
 pub mod report;
 pub mod verdict;

@@ -28,6 +28,12 @@ pub struct Report {
     /// From the first due departure to the last frame that left, by the engine's clock.
     pub duration_s: f64,
     pub seed: u64,
+    /// Part of a divided run: `2/3` (`--part`); `null`: the whole.
+    #[serde(default)]
+    pub part: Option<String>,
+    /// Runs of which this report is the sum; empty for one run.
+    #[serde(default)]
+    pub parts: Vec<PartReport>,
     /// Filter of received frames, in tcpdump's syntax; `null`: all frames.
     #[serde(default)]
     pub filter: Option<String>,
@@ -72,6 +78,34 @@ pub struct Report {
     pub memory: Memory,
     /// Notes for the user: a fallback that was taken, a rate that was limited.
     pub notes: Vec<String>,
+}
+
+/// One of the runs that were merged into a report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartReport {
+    /// Name of the part: its file, or its node.
+    pub name: String,
+    /// `2/3`; `null`: it was not divided.
+    pub part: Option<String>,
+    pub host: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+    pub duration_s: f64,
+    pub status: VerdictStatus,
+    /// Frames on all ports.
+    pub tx_packets: u64,
+    pub rx_packets: u64,
+}
+
+impl PartReport {
+    /// As pages say it.
+    pub fn sentence(&self) -> String {
+        let part = self.part.as_ref().map(|part| format!(" (part {part})")).unwrap_or_default();
+        let (name, host, sent, received) =
+            (&self.name, &self.host, self.tx_packets, self.rx_packets);
+        let word = self.status.word();
+        format!("{name}{part} on {host}: {sent} packets sent, {received} received, {word}")
+    }
 }
 
 /// A replay of captures. Octets are those of the captures, without FCS.
@@ -239,6 +273,16 @@ pub enum VerdictStatus {
     NotValid,
     /// Valid as far as it ran: the run was stopped before the requested end.
     Interrupted,
+}
+
+impl VerdictStatus {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Valid => "VALID",
+            Self::NotValid => "NOT VALID",
+            Self::Interrupted => "INTERRUPTED",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

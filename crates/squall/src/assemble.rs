@@ -185,6 +185,8 @@ impl Merged {
             started: humantime::format_rfc3339_seconds(context.started).to_string(),
             duration_s: seconds,
             seed: plan.seed,
+            part: (!plan.part.is_whole()).then(|| plan.part.to_string()),
+            parts: Vec::new(),
             filter: context.filter.clone(),
             host: crate::host::host(),
             verdict: Verdict::default(),

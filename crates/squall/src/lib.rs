@@ -88,6 +88,6 @@ pub use squall_profile::{
     read_file, read_open, read_text, schema as profile_schema,
 };
 pub use squall_replay as replaying;
-pub use squall_report::{conversations, render, report};
+pub use squall_report::{conversations, merge::whole, render, report};
 pub use squall_units as units;
 pub use squall_wire as wire;

@@ -106,6 +106,7 @@ fn header(report: &Report, page: &mut String) {
     facts.extend(report.host.facts());
     facts.push(("CPU time", cpu));
     facts.push(("Peak memory", human::si(report.memory.peak_rss_octets as f64, "B")));
+    facts.extend(report.parts.iter().map(|part| ("Run", part.sentence())));
     page::facts(&report.command, &facts, page);
 }
 

@@ -133,6 +133,8 @@ pub fn report(streams: usize) -> Report {
             ..SourceRecord::default()
         }],
         seed: 42,
+        part: None,
+        parts: Vec::new(),
         filter: None,
         host: Host {
             name: "lab-3".into(),

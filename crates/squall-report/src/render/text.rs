@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::human;
 use super::table::{Cell, Style, Table, printable, truncate, wrap};
 use crate::report::{
-    Distribution, EndedBy, LinkEvent, PortReport, Report, StreamReport, VerdictStatus,
+    Distribution, EndedBy, LinkEvent, PartReport, PortReport, Report, StreamReport, VerdictStatus,
     source::SourceRecord,
 };
 
@@ -18,6 +18,10 @@ pub fn summary(report: &Report, width: usize, color: bool) -> String {
     let width = width.max(60);
     let mut out = Vec::new();
     head(report, width, color, &mut out);
+    if !report.parts.is_empty() {
+        out.push(String::new());
+        parts(&report.parts, width, color, &mut out);
+    }
     if !report.ports.is_empty() {
         out.push(String::new());
         ports(report, width, color, &mut out);
@@ -57,6 +61,33 @@ fn head(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     }
     let facts = truncate(&printable(&facts.join(" · ")), width);
     out.push(Style::Dim.paint(&facts, color));
+}
+
+/// The runs of which it is the sum.
+fn parts(parts: &[PartReport], width: usize, color: bool, out: &mut Vec<String>) {
+    let columns = [
+        ("RUN", 0),
+        ("PART", 0),
+        ("HOST", 3),
+        ("STARTED", 4),
+        ("SENT", 0),
+        ("RECEIVED", 0),
+        ("", 0),
+    ];
+    let mut table = Table::new(&columns);
+    for part in parts {
+        let good = part.status == VerdictStatus::Valid;
+        table.row(vec![
+            Cell::styled(&part.name, Style::Bold),
+            part.part.clone().unwrap_or_default().into(),
+            part.host.clone().into(),
+            part.started.clone().into(),
+            human::count(part.tx_packets).into(),
+            human::count(part.rx_packets).into(),
+            Cell::styled(part.status.word(), if good { Style::Good } else { Style::Bad }),
+        ]);
+    }
+    out.extend(table.lines(width, color));
 }
 
 fn ports(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {

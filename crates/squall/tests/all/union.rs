@@ -138,6 +138,9 @@ fn the_parts_of_a_profile_together_send_the_frames_of_the_whole() {
             );
             let prints = parts.iter().map(print).fold(0, u128::wrapping_add);
             assert_eq!(prints, print(&one), "{name} in {of} parts");
+            let named = parts.into_iter().enumerate().map(|(i, part)| (i.to_string(), part));
+            let whole = squall::whole(named.collect()).unwrap();
+            assert_eq!(counts(&whole), counts(&one), "{name} in {of} parts");
             divided += 1;
         }
     }

@@ -1,0 +1,62 @@
+//! `squall report`: a saved report again, or the reports of a run's parts as one.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use squall::{Error, report::Report, whole};
+
+use crate::args::{Output, command_line};
+
+/// Show saved reports again: one, or those of a run's parts as one
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall report run.json                                     # its summary
+  squall report run.json --report run.html                   # as a page
+  squall report run.json --fail-if 'loss > 0'                # a criterion that was forgotten
+
+Two machines send one profile (--part), each with --json. The report of the whole:
+  squall report one.json two.json --report whole.html --fail-if 'latency.p99 > 50us'
+
+Counters are added and histograms merged, so that percentiles are those of all values together. A \
+                        part that is absent makes the whole NOT VALID. Ports that several parts \
+                        call by one name get the name of their file in front.")]
+pub struct Args {
+    /// Report of a run, as --json has written it
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub fn report(args: &Args) -> Result<ExitCode, Error> {
+    let mut parts = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;
+    let report = match &mut parts[..] {
+        [(_, one)] => std::mem::take(one),
+        _ => Report { command: command_line(), ..merged(parts)? },
+    };
+    args.output.publish(report, args.output.create()?, "", &[])
+}
+
+fn merged(parts: Vec<(String, Report)>) -> Result<Report, Error> {
+    whole(parts).map_err(|apart| {
+        let hint = "give the reports of one run's parts, once each, made by one version";
+        Error::Usage(format!("{apart}\n  try: {hint}"))
+    })
+}
+
+/// With the name of its file, by which its part is known.
+fn read(file: &Path) -> Result<(String, Report), Error> {
+    let shown = file.display();
+    let text = fs::read_to_string(file)
+        .map_err(|error| Error::Usage(format!("{shown} cannot be read: {error}")))?;
+    let report = serde_json::from_str(&text).map_err(|error| {
+        let hint = "give what squall run --json FILE has written";
+        Error::Usage(format!("{shown} is no report of a run: {error}\n  try: {hint}"))
+    })?;
+    let name = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy();
+    Ok((name.into_owned(), report))
+}

@@ -1,0 +1,544 @@
+//! Reports of runs that were parts of one (`--part`, or several machines) as the report of the
+//! whole. Counters are added, histograms are merged bin by bin, ratios and percentiles are computed
+//! anew from these: never a mean of means. What cannot be computed from the parts is left out, and
+//! a note says so.
+
+mod flows;
+mod series;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use crate::report::{
+    Asked, CaptureReport, Contention, Cpu, Distribution, EndedBy, Host, PartReport, Patterns,
+    ReasonCode, ReceivedFlowsReport, ReceivedSourceReport, ReplayEdits, ReplayFlows, ReplayRead,
+    ReplayReport, ReplayShare, Report, RestReport, StreamReport, StreamRx, Verdict, VerdictStatus,
+    attack::AttackReport,
+};
+
+/// Why reports are not those of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apart(String);
+
+impl fmt::Display for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Apart {}
+
+/// The report of the whole, of the reports of its parts by name: files, or nodes. Names of ports
+/// and sources that several parts have get the part's name in front: `node1/A`.
+///
+/// ```
+/// use squall_report::{merge::whole, report::{Report, StreamReport}};
+///
+/// let stream = |tx_packets| StreamReport { name: "web".into(), tx_packets, ..Default::default() };
+/// let part = |n: u64| Report { streams: vec![stream(n)], ..Report::default() };
+/// let all = whole(vec![("a".into(), part(3)), ("b".into(), part(4))]).unwrap();
+/// assert_eq!(all.streams, [stream(7)]);
+/// ```
+///
+/// # Errors
+/// There is no report, two are of the same part, or they are of different divisions or versions.
+pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, Apart> {
+    check(&parts)?;
+    let absent = absent(&parts);
+    let (doubles, seeds) = (doubles(&parts), differ(&parts, |report| report.seed));
+    let filters = differ(&parts, |report| report.filter.clone());
+    let several = parts.len() > 1;
+    parts.iter_mut().for_each(|(name, report)| {
+        doubles.rename(name, report);
+        if several {
+            by_part(name, report);
+        }
+    });
+    let told: Vec<_> = parts.iter().map(|(name, report)| said_of(name, report)).collect();
+    let series = series::whole(parts.iter_mut().map(|(_, r)| std::mem::take(&mut r.series)));
+    let mut parts = parts.into_iter().map(|(_, report)| report);
+    let mut all = parts.next().ok_or_else(|| Apart("there is no report".into()))?;
+    parts.for_each(|part| all.merge(&part));
+    let mut note = |is: bool, text: &str| all.notes.extend(is.then(|| text.to_owned()));
+    note(seeds, "the parts had different seeds: together they are not what one run would send");
+    note(filters, "the parts received by different filters");
+    note(series.is_none(), "no time series: the parts sampled at different intervals");
+    if filters {
+        all.filter = None;
+    }
+    all.series = series.unwrap_or_default();
+    if several {
+        all.part = None;
+        all.parts = told;
+    }
+    for part in absent {
+        let text = format!("part {part} is not among the reports");
+        all.verdict.say(ReasonCode::NotDone, text, "add its report, as written by --json");
+    }
+    Ok(all)
+}
+
+/// A number that parts count towards the same.
+pub(crate) trait Merge {
+    fn merge(&mut self, other: &Self);
+}
+
+/// Merges the fields that are named.
+macro_rules! merge {
+    ($one:expr, $other:expr; $($field:ident),+ $(,)?) => {
+        $($crate::merge::Merge::merge(&mut $one.$field, &$other.$field);)+
+    };
+}
+pub(crate) use merge;
+
+/// Types of which all fields that are named are merged.
+macro_rules! sums {
+    ($($kind:ty { $($field:ident),+ })+) => {
+        $(impl $crate::merge::Merge for $kind {
+            fn merge(&mut self, other: &Self) {
+                $crate::merge::merge!(self, other; $($field),+);
+            }
+        })+
+    };
+}
+pub(crate) use sums;
+
+impl Merge for u64 {
+    fn merge(&mut self, other: &Self) {
+        *self += other;
+    }
+}
+
+/// Rates of parts that ran side by side, and times of threads.
+impl Merge for f64 {
+    fn merge(&mut self, other: &Self) {
+        *self += other;
+    }
+}
+
+impl Merge for BTreeMap<String, u64> {
+    fn merge(&mut self, other: &Self) {
+        other.iter().for_each(|(key, n)| *self.entry(key.clone()).or_default() += n);
+    }
+}
+
+/// What one part has alone is that of the whole.
+impl<T: Merge + Clone> Merge for Option<T> {
+    fn merge(&mut self, other: &Self) {
+        match (self.as_mut(), other) {
+            (Some(one), Some(other)) => one.merge(other),
+            (None, Some(_)) => self.clone_from(other),
+            (_, None) => {}
+        }
+    }
+}
+
+sums! {
+    ReplayRead { packets, octets, unwanted, sideless, edited_out, too_long, not_ethernet, cut, backward }
+    ReplayEdits { changed, dropped, added }
+    ReplayShare { packets, octets }
+    RestReport { packets, octets }
+    ReceivedSourceReport { flows, packets, octets, pps, bps_l2, lost }
+    Contention { involuntary_switches, throttled_s, pressure_s, steal_s }
+    Patterns { loss_period_packets, loss_distance_packets, reordering_extent_packets, n_reordering_packets }
+}
+
+/// Adds `others` to the entries of the same key; those without one follow.
+pub(crate) fn by_key<T: Merge + Clone, K: PartialEq>(
+    all: &mut Vec<T>,
+    others: &[T],
+    key: impl Fn(&T) -> K,
+) {
+    for other in others {
+        match all.iter_mut().find(|one| key(one) == key(other)) {
+            Some(one) => one.merge(other),
+            None => all.push(other.clone()),
+        }
+    }
+}
+
+/// `value` if both have the same, else nothing.
+fn common<T: PartialEq>(value: &mut Option<T>, other: Option<&T>) {
+    if value.as_ref() != other {
+        *value = None;
+    }
+}
+
+fn ratio(part: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { part as f64 / of as f64 }
+}
+
+impl Merge for Report {
+    fn merge(&mut self, other: &Self) {
+        if other.started < self.started {
+            self.started.clone_from(&other.started);
+        }
+        self.duration_s = self.duration_s.max(other.duration_s);
+        self.cut_short |= other.cut_short;
+        merge!(self, other; host, verdict, asked, cpu, contention, capture, flows, received_flows);
+        self.cpu.per_mpkt_s = None;
+        self.sources.extend(other.sources.iter().cloned());
+        self.ports.extend(other.ports.iter().cloned());
+        self.workers.extend(other.workers.iter().cloned());
+        self.notes.extend(other.notes.iter().cloned());
+        self.memory.peak_rss_octets += other.memory.peak_rss_octets;
+        streams(&mut self.streams, &other.streams);
+        by_key(&mut self.replays, &other.replays, |replay| replay.name.clone());
+        by_key(&mut self.attacks, &other.attacks, |attack| attack.name.clone());
+        let frames: u64 = self.ports.iter().map(|port| port.tx.packets + port.rx.packets).sum();
+        if frames > 0 {
+            let busy = self.cpu.user_s + self.cpu.system_s;
+            self.cpu.per_mpkt_s = Some(busy / frames as f64 * 1e6);
+        }
+    }
+}
+
+/// As [`by_key`], for a hundred thousand.
+fn streams(all: &mut Vec<StreamReport>, others: &[StreamReport]) {
+    let mut at: BTreeMap<String, usize> =
+        all.iter().enumerate().map(|(i, stream)| (stream.name.clone(), i)).collect();
+    for other in others {
+        match at.get(&other.name) {
+            Some(&i) => all[i].merge(other),
+            None => {
+                at.insert(other.name.clone(), all.len());
+                all.push(other.clone());
+            }
+        }
+    }
+}
+
+impl Merge for Host {
+    fn merge(&mut self, other: &Self) {
+        if self.name != other.name {
+            self.name = format!("{}, {}", self.name, other.name);
+            self.cpus += other.cpus;
+        }
+        let fields = [
+            (&mut self.os, &other.os),
+            (&mut self.kernel, &other.kernel),
+            (&mut self.cpu_model, &other.cpu_model),
+        ];
+        for (one, other) in fields.into_iter().filter(|(one, other)| one != other) {
+            *one = format!("{one}, {other}");
+        }
+    }
+}
+
+impl Merge for Verdict {
+    fn merge(&mut self, other: &Self) {
+        let rank = |status| match status {
+            VerdictStatus::Valid => 0,
+            VerdictStatus::Interrupted => 1,
+            VerdictStatus::NotValid => 2,
+        };
+        if rank(other.status) > rank(self.status) {
+            self.status = other.status;
+        }
+        self.valid &= other.valid;
+        // The end of one that did not come to its own.
+        let own = |ended| matches!(ended, EndedBy::Done | EndedBy::Duration);
+        if own(self.ended_by) {
+            self.ended_by = other.ended_by;
+        }
+        self.reasons.extend(other.reasons.iter().cloned());
+        self.failed.extend(other.failed.iter().cloned());
+    }
+}
+
+impl Merge for Asked {
+    fn merge(&mut self, other: &Self) {
+        self.duration_s = self.duration_s.zip(other.duration_s).map(|(one, other)| one.max(other));
+        self.packets = self.packets.zip(other.packets).map(|(one, other)| one + other);
+        self.octets = self.octets.zip(other.octets).map(|(one, other)| one + other);
+    }
+}
+
+impl Merge for Cpu {
+    fn merge(&mut self, other: &Self) {
+        merge!(self, other; user_s, system_s);
+    }
+}
+
+impl Merge for Distribution {
+    fn merge(&mut self, other: &Self) {
+        if other.count == 0 {
+            return;
+        }
+        if self.count == 0 {
+            self.clone_from(other);
+            return;
+        }
+        let (n, m) = (self.count as f64, other.count as f64);
+        let square = |d: &Self| d.stddev * d.stddev + d.mean * d.mean;
+        let squares = (n * square(self) + m * square(other)) / (n + m);
+        self.mean = (n * self.mean + m * other.mean) / (n + m);
+        self.stddev = (squares - self.mean * self.mean).max(0.0).sqrt();
+        self.count += other.count;
+        (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
+        let mut bins: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        for (low, high, count) in self.bins.iter().chain(&other.bins) {
+            *bins.entry((*low, *high)).or_default() += count;
+        }
+        self.bins = bins.into_iter().map(|((low, high), count)| (low, high, count)).collect();
+        let [p50, p90, p95, p99, p999] =
+            [0.5, 0.9, 0.95, 0.99, 0.999].map(|share| self.quantile(share));
+        (self.p50, self.p90, self.p95, self.p99, self.p999) = (p50, p90, p95, p99, p999);
+    }
+}
+
+impl Distribution {
+    /// As that of the histogram which it was made of: the highest value that shares a bin with it.
+    fn quantile(&self, share: f64) -> u64 {
+        let rank = ((share * self.count as f64).ceil() as u64).max(1);
+        let mut seen = 0;
+        let holds = |bin: &&(u64, u64, u64)| {
+            seen += bin.2;
+            seen >= rank
+        };
+        let highest = self.bins.iter().find(holds).map_or(self.max, |bin| bin.1.saturating_sub(1));
+        highest.clamp(self.min, self.max)
+    }
+}
+
+impl Merge for StreamReport {
+    fn merge(&mut self, other: &Self) {
+        let ports = [&self.port, &other.port].map(|port| port.as_str());
+        self.port =
+            ports.into_iter().filter(|port| !port.is_empty()).collect::<Vec<_>>().join(", ");
+        common(&mut self.group, other.group.as_ref());
+        merge!(self, other; tx_packets, tx_octets, tx_pps, asked_pps, not_sent, departure_error_ns, rx);
+        if let Some(rx) = self.rx.as_mut().filter(|_| self.tx_packets > 0) {
+            // Whoever received it does not know what all have sent.
+            rx.lost = self.tx_packets.saturating_sub(rx.packets - rx.duplicates);
+            rx.loss_ratio = ratio(rx.lost, self.tx_packets);
+        }
+    }
+}
+
+impl Merge for StreamRx {
+    fn merge(&mut self, other: &Self) {
+        for port in
+            other.ports.iter().filter(|port| !self.ports.contains(*port)).collect::<Vec<_>>()
+        {
+            self.ports.push(port.clone());
+        }
+        merge!(self, other; packets, octets, lost, duplicates, reordered, restarts, latency_ns,
+            ipdv_ns, arrival_gap_ns, patterns);
+        self.max_reordering_extent = self.max_reordering_extent.max(other.max_reordering_extent);
+        let unique = self.packets.saturating_sub(self.duplicates);
+        self.loss_ratio = ratio(self.lost, self.lost + unique);
+        self.reordering_ratio = ratio(self.reordered, unique);
+        // A smoothed value of one receiver.
+        if other.packets > 0 {
+            self.jitter_ns = None;
+        }
+    }
+}
+
+impl Merge for ReplayReport {
+    fn merge(&mut self, other: &Self) {
+        let new = other.files.iter().filter(|file| !self.files.contains(*file)).cloned();
+        let new: Vec<_> = new.collect();
+        self.files.extend(new);
+        self.loops = self.loops.max(other.loops);
+        merge!(self, other; packets, octets, read, edited);
+        self.ports.extend(other.ports.iter().cloned());
+        merge!(self, other; flows);
+        self.starved_s = self.starved_s.max(other.starved_s);
+        self.fault = self.fault.take().or_else(|| other.fault.clone());
+    }
+}
+
+/// Captures are divided by conversation: no flow is in two parts.
+impl Merge for ReplayFlows {
+    fn merge(&mut self, other: &Self) {
+        merge!(self, other; flows, unique, expired, flows_per_second, flow_packets,
+            non_flow_packets, invalid_packets, overflow_packets);
+        shares(&mut self.protocols, &other.protocols);
+        shares(&mut self.talkers, &other.talkers);
+        shares(&mut self.top_flows, &other.top_flows);
+    }
+}
+
+/// The busiest of both; those that a part left out of its list are not in that of the whole.
+fn shares(all: &mut Vec<ReplayShare>, others: &[ReplayShare]) {
+    by_key(all, others, |share| share.name.clone());
+    all.sort_by_key(|share| std::cmp::Reverse(share.octets));
+}
+
+/// Rules are read and solved by each part alike; what is sent is divided.
+impl Merge for AttackReport {
+    fn merge(&mut self, other: &Self) {
+        merge!(self, other; attacks, near_misses, unseen, left_out, frames, octets);
+        self.duration_s = self.duration_s.max(other.duration_s);
+        if self.passage.is_none() {
+            self.passage.clone_from(&other.passage);
+        } else if let (Some(one), Some(other)) = (self.passage.as_mut(), &other.passage) {
+            merge!(one, other; conversations, as_frames, passed, altered, blocked, near_misses,
+                near_misses_passed);
+            by_key(&mut one.rules, &other.rules, |rule| (rule.gid, rule.sid));
+        }
+    }
+}
+
+sums! {
+    crate::report::attack::RulePassage { attacks, passed, blocked, near_misses, near_misses_passed }
+}
+
+impl Merge for CaptureReport {
+    fn merge(&mut self, other: &Self) {
+        merge!(self, other; arrived, accepted, received, dropped_by_interface, dropped_by_kernel,
+            dropped, unwanted, lost, truncated, written_packets, written_octets, file_octets,
+            files_written, removed_files, removed_packets, removed_octets, gso_frames, segments,
+            out_of_order, buffer_octets, buffer_peak_octets);
+        let wanted = self.received - self.unwanted.values().sum::<u64>();
+        self.loss_ratio = ratio(self.lost, wanted);
+        self.snaplen = self.snaplen.min(other.snaplen);
+        if self.format != other.format {
+            self.format = format!("{}; {}", self.format, other.format);
+        }
+        self.files.extend(other.files.iter().cloned());
+        for (one, other) in [(&mut self.ended_by, &other.ended_by), (&mut self.error, &other.error)]
+        {
+            *one = one.take().or_else(|| other.clone());
+        }
+        let earlier = [self.triggered.take(), other.triggered.clone()];
+        self.triggered = earlier.into_iter().flatten().min();
+    }
+}
+
+impl Merge for ReceivedFlowsReport {
+    fn merge(&mut self, other: &Self) {
+        self.flows.extend(other.flows.iter().cloned());
+        self.flows.sort_by_key(|flow| std::cmp::Reverse(flow.octets));
+        by_key(&mut self.sources, &other.sources, |source| source.name.clone());
+        self.sources.sort_by_key(|source| std::cmp::Reverse(source.octets));
+        merge!(self, other; limit, rest, memory_octets);
+    }
+}
+
+/// What a report of several parts says of each.
+fn said_of(name: &str, report: &Report) -> PartReport {
+    PartReport {
+        name: name.to_owned(),
+        part: report.part.clone(),
+        host: report.host.name.clone(),
+        started: report.started.clone(),
+        duration_s: report.duration_s,
+        status: report.verdict.status,
+        tx_packets: report.ports.iter().map(|port| port.tx.packets).sum(),
+        rx_packets: report.ports.iter().map(|port| port.rx.packets).sum(),
+    }
+}
+
+fn differ<T: PartialEq>(parts: &[(String, Report)], of: impl Fn(&Report) -> T) -> bool {
+    parts.windows(2).any(|two| of(&two[0].1) != of(&two[1].1))
+}
+
+fn check(parts: &[(String, Report)]) -> Result<(), Apart> {
+    let apart = |text: String| Err(Apart(text));
+    for two in parts.windows(2) {
+        let [(one, a), (other, b)] = two else { continue };
+        if a.squall_version != b.squall_version {
+            return apart(format!(
+                "{one} is of version {} and {other} of {}: figures may differ in meaning",
+                a.squall_version, b.squall_version
+            ));
+        }
+    }
+    let of = |report: &Report| report.part.as_deref().and_then(division);
+    let mut seen: BTreeMap<u32, &str> = BTreeMap::new();
+    let mut whole: Option<(u32, &str)> = None;
+    for (name, report) in parts {
+        if !report.parts.is_empty() {
+            return apart(format!(
+                "{name} is of several parts itself: give the reports of all parts"
+            ));
+        }
+        let Some((part, parts)) = of(report) else { continue };
+        if let Some((before, first)) = whole.filter(|(before, _)| *before != parts) {
+            return apart(format!("{first} is one of {before} parts, and {name} one of {parts}"));
+        }
+        whole = Some((parts, name));
+        if let Some(first) = seen.insert(part, name) {
+            return apart(format!("{first} and {name} are both part {part}/{parts}"));
+        }
+    }
+    Ok(())
+}
+
+/// `2/3`.
+fn division(text: &str) -> Option<(u32, u32)> {
+    let (part, parts) = text.split_once('/')?;
+    Some((part.parse().ok()?, parts.parse().ok()?))
+}
+
+/// Parts that no report is of.
+fn absent(parts: &[(String, Report)]) -> Vec<String> {
+    let known = parts.iter().filter_map(|(_, report)| division(report.part.as_deref()?));
+    let known: Vec<_> = known.collect();
+    let Some((_, all)) = known.first().copied() else { return Vec::new() };
+    let there = |part: &u32| !known.iter().any(|one| one.0 == *part);
+    (1..=all).filter(there).map(|part| format!("{part}/{all}")).collect()
+}
+
+/// Names that several parts have.
+#[derive(Default)]
+struct Doubles {
+    ports: BTreeSet<String>,
+    sources: BTreeSet<String>,
+}
+
+fn doubles(parts: &[(String, Report)]) -> Doubles {
+    let twice = |names: &dyn Fn(&Report) -> Vec<String>| {
+        let mut seen = BTreeSet::new();
+        let all = parts.iter().flat_map(|(_, report)| names(report));
+        all.filter(|name| !seen.insert(name.clone())).collect()
+    };
+    Doubles {
+        ports: twice(&|report| report.ports.iter().map(|port| port.name.clone()).collect()),
+        sources: twice(&|report| report.sources.iter().map(|source| source.name.clone()).collect()),
+    }
+}
+
+impl Doubles {
+    fn rename(&self, part: &str, report: &mut Report) {
+        let among = |name: &mut String, names: &BTreeSet<String>| {
+            if names.contains(name) {
+                *name = format!("{part}/{name}");
+            }
+        };
+        let port = |name: &mut String| among(name, &self.ports);
+        report.sources.iter_mut().for_each(|source| {
+            among(&mut source.name, &self.sources);
+            source.ports.iter_mut().for_each(port);
+        });
+        report.ports.iter_mut().for_each(|one| port(&mut one.name));
+        report.streams.iter_mut().for_each(|stream| {
+            port(&mut stream.port);
+            stream.rx.iter_mut().flat_map(|rx| &mut rx.ports).for_each(port);
+        });
+        report.replays.iter_mut().flat_map(|r| &mut r.ports).for_each(|one| port(&mut one.port));
+        report.flows.iter_mut().flat_map(|f| &mut f.links).for_each(|link| port(&mut link.port));
+        let received = report.received_flows.iter_mut().flat_map(|all| &mut all.flows);
+        received.for_each(|flow| port(&mut flow.port));
+        let samples = report.series.iter_mut().flat_map(|sample| &mut sample.ports);
+        samples.for_each(|sample| port(&mut sample.name));
+    }
+}
+
+/// What is said of a part, by its name.
+fn by_part(name: &str, report: &mut Report) {
+    let front = |text: &mut String| *text = format!("{name}: {text}");
+    report.verdict.reasons.iter_mut().for_each(|reason| front(&mut reason.text));
+    report.verdict.failed.iter_mut().for_each(front);
+    report.notes.iter_mut().for_each(front);
+    let files = report.capture.iter_mut().flat_map(|capture| &mut capture.files);
+    files.for_each(|file| front(&mut file.name));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! Flows of the parts of a run.
+
+use super::{Merge, by_key, common, merge, sums};
+use crate::report::flows::{
+    ConversationsReport, ExhaustedReport, FlowsReport, RoleReport, RolesReport, SteadyReport,
+    TemplateReport, TlsReport,
+};
+
+sums! {
+    RolesReport { client, server }
+    TemplateReport { roles }
+    ExhaustedReport { addresses, flows }
+    TlsReport { handshakes, resumed, handshakes_per_second, handshake_ns, failed, truncated, ciphers }
+}
+
+impl Merge for FlowsReport {
+    fn merge(&mut self, other: &Self) {
+        self.duration_s = self.duration_s.max(other.duration_s);
+        self.arrivals_s = self.arrivals_s.max(other.arrivals_s);
+        by_key(&mut self.templates, &other.templates, |template| template.name.clone());
+        merge!(self, other; total, conversations);
+        self.links.extend(other.links.iter().cloned());
+        by_key(&mut self.exhausted, &other.exhausted, |pool| pool.pool.clone());
+    }
+}
+
+/// The most open flows are the sum of each part's most, which need not have been at one time:
+/// never too few.
+impl Merge for RoleReport {
+    fn merge(&mut self, other: &Self) {
+        merge!(self, other; asked, attempted, established, completed, failed, protocol_errors,
+            not_begun, active, peak_active, cps, asked_cps, steady, setup_ns, first_byte_ns,
+            transaction_ns, duration_ns, duration_from_due_ns, received_octets, sent_octets,
+            goodput_bps, http, tcp, tls);
+        // Of which second it was the parts do not say.
+        self.busiest_second = None;
+    }
+}
+
+/// The time that all parts were at full load is at most that of each.
+impl Merge for SteadyReport {
+    fn merge(&mut self, other: &Self) {
+        self.duration_s = self.duration_s.min(other.duration_s);
+        merge!(self, other; attempted_cps, completed_cps, goodput_bps);
+    }
+}
+
+/// Each part reads the same capture, and plays conversations of its own.
+impl Merge for ConversationsReport {
+    fn merge(&mut self, other: &Self) {
+        common(&mut self.loops, other.loops.as_ref());
+        self.failed_first.extend(other.failed_first.iter().cloned());
+        self.octets_as_captured =
+            self.octets_as_captured.zip(other.octets_as_captured).map(|(one, other)| one && other);
+    }
+}

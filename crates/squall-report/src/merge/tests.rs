@@ -1,0 +1,178 @@
+use squall_stats::Histogram;
+
+use super::*;
+use crate::report::{
+    PortReport, Sample, StreamSample, TxReport, distribution, flows::*, source::SourceRecord,
+};
+
+fn spread(values: &[u64]) -> Option<Distribution> {
+    let mut histogram = Histogram::new();
+    histogram.record_all(values);
+    distribution(&histogram)
+}
+
+fn port(name: &str, packets: u64) -> PortReport {
+    let tx = TxReport { packets, ..TxReport::default() };
+    PortReport { name: name.into(), tx, ..PortReport::default() }
+}
+
+fn part(of: &str, port_name: &str, packets: u64) -> Report {
+    let source = SourceRecord {
+        name: port_name.into(),
+        ports: vec![port_name.into()],
+        ..Default::default()
+    };
+    Report {
+        part: Some(of.into()),
+        ports: vec![port(port_name, packets)],
+        sources: vec![source],
+        started: format!("2026-01-01T00:00:0{packets}Z"),
+        ..Report::default()
+    }
+}
+
+fn two(a: Report, b: Report) -> Report {
+    whole(vec![("a".into(), a), ("b".into(), b)]).unwrap()
+}
+
+#[test]
+fn percentiles_are_those_of_all_values_together() {
+    // Of very different places, so that a mean of percentiles would be far off.
+    let near: Vec<u64> = (0..9_000).map(|i| 1_000 + i).collect();
+    let far: Vec<u64> = (0..1_000).map(|i| 5_000_000 + 1_000 * i).collect();
+    let pooled = spread(&[near.clone(), far.clone()].concat()).unwrap();
+    let mut merged = spread(&near).unwrap();
+    merged.merge(&spread(&far).unwrap());
+    assert!((merged.mean - pooled.mean).abs() < 1e-6 * pooled.mean);
+    assert!((merged.stddev - pooled.stddev).abs() < 1e-6 * pooled.stddev);
+    let rest = Distribution { mean: pooled.mean, stddev: pooled.stddev, ..merged };
+    assert_eq!(rest, pooled);
+}
+
+#[test]
+fn a_distribution_of_nothing_changes_nothing() {
+    let mut one = spread(&[5, 7]).unwrap();
+    one.merge(&Distribution::default());
+    let mut none = Distribution::default();
+    none.merge(&one);
+    assert_eq!((Some(one), Some(none)), (spread(&[5, 7]), spread(&[5, 7])));
+}
+
+#[test]
+fn what_all_have_sent_and_one_has_received_shows_the_loss() {
+    let sent = |n| StreamReport {
+        name: "s".into(),
+        port: "A".into(),
+        tx_packets: n,
+        ..Default::default()
+    };
+    let rx =
+        StreamRx { ports: vec!["B".into()], packets: 15, duplicates: 2, ..StreamRx::default() };
+    let received = StreamReport { name: "s".into(), rx: Some(rx), ..Default::default() };
+    let of = |stream| Report { streams: vec![stream], ..Report::default() };
+    let parts = [sent(8), received, sent(6)].map(of);
+    let names = ["a", "b", "c"].map(String::from);
+    let all = whole(names.into_iter().zip(parts).collect()).unwrap();
+    let [stream] = &all.streams[..] else { panic!("{:?}", all.streams) };
+    let rx = stream.rx.as_ref().unwrap();
+    assert_eq!((stream.tx_packets, rx.packets, rx.lost), (14, 15, 1));
+    assert!((rx.loss_ratio - 1.0 / 14.0).abs() < 1e-12);
+    assert_eq!(stream.port, "A, A", "no port of a report is called A, so that it is not renamed");
+}
+
+#[test]
+fn ports_of_one_name_get_that_of_their_part() {
+    let mut one = part("1/2", "A", 3);
+    one.streams = vec![StreamReport { name: "s".into(), port: "A".into(), ..Default::default() }];
+    let all = two(one, part("2/2", "A", 4));
+    let ports: Vec<_> = all.ports.iter().map(|port| port.name.as_str()).collect();
+    assert_eq!(ports, ["a/A", "b/A"]);
+    assert_eq!(all.streams[0].port, "a/A");
+    let sources: Vec<_> =
+        all.sources.iter().map(|s| (s.name.as_str(), s.ports[0].as_str())).collect();
+    assert_eq!(sources, [("a/A", "a/A"), ("b/A", "b/A")]);
+    assert_eq!((all.started.as_str(), all.part), ("2026-01-01T00:00:03Z", None));
+    assert_eq!(all.parts.iter().map(|part| part.tx_packets).collect::<Vec<_>>(), [3, 4]);
+    assert!(all.verdict.valid);
+    let distinct = two(part("1/2", "A", 3), part("2/2", "B", 4));
+    assert_eq!(distinct.ports[1].name, "B");
+}
+
+#[test]
+fn a_part_that_is_absent_is_named_and_the_whole_is_not_valid() {
+    let all = two(part("1/3", "A", 3), part("3/3", "B", 4));
+    assert_eq!(all.verdict.status, VerdictStatus::NotValid);
+    let [reason] = &all.verdict.reasons[..] else { panic!("{:?}", all.verdict) };
+    assert!(reason.text.contains("2/3"), "{reason}");
+}
+
+#[test]
+fn one_that_is_not_valid_makes_the_whole_so() {
+    let mut bad = part("2/2", "B", 4);
+    bad.verdict.say(ReasonCode::GeneratorBound, "late".into(), "");
+    let verdict = two(part("1/2", "A", 3), bad).verdict;
+    assert_eq!((verdict.status, verdict.valid), (VerdictStatus::NotValid, false));
+    assert_eq!(verdict.reasons[0].text, "b: late");
+}
+
+#[test]
+fn reports_that_are_not_of_one_run_are_refused() {
+    let refused = |a, b| whole(vec![("a".into(), a), ("b".into(), b)]).unwrap_err().to_string();
+    assert!(refused(part("1/2", "A", 3), part("1/2", "A", 3)).contains("both part 1/2"));
+    assert!(refused(part("1/2", "A", 3), part("2/3", "A", 3)).contains("one of 2 parts"));
+    let other = Report { squall_version: "0".into(), ..Report::default() };
+    assert!(refused(other, Report::default()).contains("version"));
+    let merged = two(part("1/2", "A", 3), part("2/2", "A", 3));
+    assert!(refused(merged, Report::default()).contains("several parts itself"));
+    assert!(whole(Vec::new()).is_err());
+}
+
+#[test]
+fn flows_of_a_template_are_added_at_each_end() {
+    let role = |completed, setup: &[u64]| RoleReport {
+        completed,
+        setup_ns: spread(setup),
+        failed: BTreeMap::from([("reset".to_owned(), 1)]),
+        ..RoleReport::default()
+    };
+    let of = |roles: RolesReport| {
+        let template = TemplateReport { name: "web".into(), roles: roles.clone() };
+        let flows =
+            FlowsReport { templates: vec![template], total: roles, ..FlowsReport::default() };
+        Report { flows: Some(flows), ..Report::default() }
+    };
+    let clients = |n, setup| of(RolesReport { client: Some(role(n, setup)), server: None });
+    let servers = of(RolesReport { client: None, server: Some(role(7, &[])) });
+    let parts = [clients(3, &[10, 20]), clients(4, &[30]), servers];
+    let names = ["a", "b", "c"].map(String::from);
+    let flows = whole(names.into_iter().zip(parts).collect()).unwrap().flows.unwrap();
+    let client = flows.total.client.as_ref().unwrap();
+    assert_eq!((client.completed, client.failed["reset"]), (7, 2));
+    assert_eq!(client.setup_ns, spread(&[10, 20, 30]));
+    assert_eq!(flows.total.server.unwrap().completed, 7);
+    assert_eq!(flows.templates.len(), 1);
+}
+
+#[test]
+fn samples_of_one_time_are_one_sample() {
+    let sample = |t_s, tx_pps| Sample {
+        t_s,
+        streams: vec![StreamSample {
+            name: "s".into(),
+            tx_pps,
+            latency_p50_ns: Some(5),
+            ..Default::default()
+        }],
+        ..Sample::default()
+    };
+    let series = |late: f64, rate: f64, step: f64| Report {
+        series: (1..=3).map(|i| sample(step * f64::from(i) + late, rate)).collect(),
+        ..Report::default()
+    };
+    let all = two(series(0.0, 10.0, 1.0), series(0.1, 20.0, 1.0));
+    let rates: Vec<_> =
+        all.series.iter().map(|s| (s.streams[0].tx_pps, s.streams[0].latency_p50_ns)).collect();
+    assert_eq!(rates, [(30.0, None); 3]);
+    let apart = two(series(0.0, 10.0, 1.0), series(0.0, 20.0, 2.0));
+    assert!(apart.series.is_empty() && apart.notes[0].contains("intervals"), "{:?}", apart.notes);
+}
