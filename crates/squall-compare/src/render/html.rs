@@ -98,6 +98,14 @@ fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
     };
     let loss = tools.iter().map(|tool| line(tool, &|s| Some((s.actual_bps?, s.plr_spread?))));
     let loss = loss.collect();
+    // Each at the rate that it got, so that a machine too busy to keep to rates still shows something.
+    let single = |tool: &&str| {
+        let rounds = of(tool).into_iter().flat_map(|s| &s.rounds).filter(|r| r.failed.is_none());
+        let mut points: Vec<(f64, f64)> = rounds.filter_map(|r| Some((r.bps(), r.plr?))).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Line::new(*tool, points).style(Style::Points)
+    };
+    let singles = tools.iter().map(single).collect();
     let actual =
         tools.iter().map(|tool| line(tool, &|s| Some((s.asked_bps?, s.actual_bps_spread?))));
     let mut actual: Vec<Line> = actual.collect();
@@ -136,6 +144,13 @@ fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
             "share of packets that arrived at the interface and are not in the file; median, minimum \
              and maximum of the rounds that kept to the rate",
         ),
+        Plot::lines(
+            "Packet loss ratio of single rounds",
+            rate("arrived (L2)"),
+            Axis::new("PLR", Unit::Ratio),
+            singles,
+        )
+        .subtitle("all rounds, including those whose sender was off the requested rate"),
         Plot::lines(
             "Actual against requested rate",
             rate("requested (L2)"),
@@ -326,6 +341,7 @@ mod tests {
         for expected in [
             "Packet loss ratio against rate",
             "Actual against requested rate",
+            "Packet loss ratio of single rounds",
             "CPU time",
             "Data sets",
             "61–1514",
