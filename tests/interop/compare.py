@@ -18,7 +18,7 @@ import time
 NOBODY = 65534
 # Slow enough for any machine that runs tests; what a busy one loses is counted, not held against
 # the tools.
-STEP = ["--pps", "5k", "--duration", "500ms", "--rounds", "1"]
+STEP = {"--pps": "5k", "--duration": "500ms", "--rounds": "1"}
 
 
 class Failed(Exception):
@@ -30,8 +30,9 @@ def expect(good, what):
         raise Failed(what)
 
 
-def compare(squall, *arguments, **options):
-    command = [squall, "compare", "captures", *STEP, *arguments, "--json", "-", "--quiet"]
+def compare(squall, *arguments, step=STEP, **options):
+    step = [word for pair in step.items() for word in pair]
+    command = [squall, "compare", "captures", *step, *arguments, "--json", "-", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
     if done.returncode == 3 and "no lab" in done.stderr:
         print(f"SKIPPED: no lab: {' '.join(done.stderr.split())}")
@@ -68,13 +69,16 @@ def tools_tell_the_truth(squall, folder):
         "--tools",
         ",".join(tools),
         "--data",
-        "mixed",
+        "mixed,60",
         "--report",
         str(report),
         "--write",
         str(folder),
     )
-    expect([s["tool"] for s in result["steps"]] == tools, result["steps"])
+    cells = [(s["data"], s["tool"]) for s in result["steps"]]
+    expect(cells == [(d, t) for d in ["mixed", "60"] for t in tools], cells)
+    lengths = [(d["percentiles"]["min"], d["percentiles"]["max"]) for d in result["data"]]
+    expect(lengths == [(60, 1514), (60, 60)], lengths)
     for step in result["steps"]:
         run = check(step)
         expect(
@@ -82,8 +86,40 @@ def tools_tell_the_truth(squall, folder):
         )
         expect(step["honest"] == (not run["disagreements"]), step)
         expect(step["honest"], f"{step['tool']}: {run['disagreements']}")
-    expect("Packet loss ratio against rate" in report.read_text(), "the page has no plot")
+    page = report.read_text()
+    for plot in ["Packet loss ratio against rate", "bins of RFC 2819"]:
+        expect(plot in page, f"the page has no plot {plot}")
     expect(not list(folder.glob("*.pcap")), f"{list(folder.iterdir())} were left")
+
+
+def rounds_off_the_requested_rate_do_not_count(squall, folder):
+    """A rate that any machine sends, and one that none does."""
+    result = compare(
+        squall, "--tools", "tcpdump", "--data", "60", "--write", str(folder),
+        step={"--rates": "1Mbps,900Gbps", "--duration": "200ms", "--rounds": "2"},
+    )  # fmt: skip
+    expect([s["asked"] for s in result["steps"]] == ["1 Mbps", "900 Gbps"], result["steps"])
+    for step in result["steps"]:
+        rounds = step["rounds"]
+        expect(len(rounds) == 2, f"{len(rounds)} rounds: {step}")
+        # What counts is computed here again, from what the interfaces counted.
+        counted = [r["plr"] for r in rounds if near(r, step) and r["failed"] is None]
+        expect(step["rounds_counted"] == len(counted), step)
+        if counted:
+            spread = step["plr_spread"]
+            expect([spread["min"], spread["max"]] == [min(counted), max(counted)], step)
+            expect(abs(step["plr"] - sum(counted) / len(counted)) < 1e-9, step)
+    fastest = result["steps"][1]
+    expect(fastest["sender_bound"] and fastest["rounds_counted"] == 0, fastest)
+    expect(fastest["plr"] is None and fastest["plr_spread"] is None, fastest)
+
+
+def near(run, step):
+    """Whether a round kept to the requested rate."""
+    pps = run["arrived"] / run["sending_s"]
+    bps = 8 * (run["arrived_octets"] + 4 * run["arrived"]) / run["sending_s"]
+    pairs = [(pps, step["asked_pps"]), (bps, step["asked_bps"])]
+    return any(actual >= 0.98 * asked and asked >= 0.98 * actual for actual, asked in pairs)
 
 
 def a_capture_is_data_and_a_liar_is_found_out(squall, folder):
@@ -169,6 +205,7 @@ def ctrl_c_ends_it_with_what_was_measured(squall, folder):
 
 TESTS = [
     tools_tell_the_truth,
+    rounds_off_the_requested_rate_do_not_count,
     a_capture_is_data_and_a_liar_is_found_out,
     ctrl_c_ends_it_with_what_was_measured,
 ]

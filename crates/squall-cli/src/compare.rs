@@ -38,8 +38,9 @@ Examples:
   squall compare generators --tools squall,tcpreplay,trafgen --sizes 60,1514 --steps \
                         10kpps,100kpps,max
 
-Tools: squall, squall-xdp_live, tcpreplay, trafgen, iperf3, mgen, hping3, nping, mausezahn. drone, \
-                        pktgen-dpdk and trex are named with the reason why they are not compared.
+Tools: squall, squall-xdp_live, tcpreplay, trafgen, iperf3, mgen, hping3, nping, mausezahn.
+Not started, but named with the reason: drone, which takes its streams over a protocol of its own; \
+                        pktgen-dpdk and trex, which need ports of their own configuration.
 Everything runs in a private lab: a veth pair in a separate network namespace. Ctrl-C ends the \
                         comparison and still reports the finished measurements.")]
 struct Generators {
@@ -52,6 +53,7 @@ struct Generators {
     /// Send at these rates: 10kpps, 100Mbps (L2 with FCS), max
     #[arg(
         long,
+        visible_alias = "rates",
         value_name = "RATES",
         default_value = "10kpps,50kpps,100kpps,max",
         value_delimiter = ','
@@ -86,6 +88,8 @@ Examples:
                         --search
   squall compare captures --tool 'mine=mytool -i {interface} -w {file}' --data office.pcap \
                         --report compare.html
+  squall compare captures --data 60,imix,1514 --rates 100Mbps,200Mbps,400Mbps,800Mbps --rounds 5 \
+                        --report loss.html
   squall compare captures --data 60 --pps 100k,200k,400k,max --json compare.json
 
 Tools: squall, squall-af_xdp (takes the frames away from the host), tcpdump, dumpcap, netsniff-ng; \
@@ -112,12 +116,13 @@ struct Captures {
     data: Vec<String>,
     /// Send at these rates, L2 with FCS: 100Mbps,1Gbps,max [default:
     /// 100Mbps,200Mbps,500Mbps,1Gbps,2Gbps,max; with --search none]
-    #[arg(long, value_name = "RATES", value_delimiter = ',')]
+    #[arg(long, visible_alias = "rates", value_name = "RATES", value_delimiter = ',')]
     steps: Vec<Rate>,
     /// Add rates in frames per second to --steps: 100k,400k
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = pps)]
     pps: Vec<Rate>,
-    /// Repeat each measurement N times, and report the median
+    /// Measure everything N times, with the tools in another order each time, and report medians and
+    /// ranges
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Send for this time at each step

@@ -4,7 +4,7 @@ use std::{collections::HashMap, path::Path};
 
 use squall_pcap::{CaptureReader, LinkType};
 
-use super::model::DataInfo;
+use super::model::{DataInfo, LengthBin, LengthPercentiles};
 use squall::Error;
 
 /// Frames to send, again and again.
@@ -139,7 +139,7 @@ impl DataSet {
             origin: format!("synthetic: {what}"),
             mean_octets: weights.iter().map(|(len, weight)| f64::from(*len) * share(*weight)).sum(),
             lengths: weights.iter().map(|(len, weight)| (*len, share(*weight))).collect(),
-            packets: None,
+            ..distribution(weights.iter().map(|(len, weight)| (*len, u64::from(*weight))))
         };
         Self { info, frames: Frames::Synthetic(weights) }
     }
@@ -170,6 +170,7 @@ impl DataSet {
         if frames.is_empty() {
             return Err(Error::Usage(format!("--data {path}: it has no packets")));
         }
+        let all = distribution(lengths.iter().map(|(len, n)| (*len, *n)));
         let mut lengths: Vec<(u32, f64)> =
             lengths.into_iter().map(|(len, n)| (len, n as f64 / frames.len() as f64)).collect();
         lengths.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -183,6 +184,7 @@ impl DataSet {
             mean_octets: frames.octets.len() as f64 / frames.len() as f64,
             lengths,
             packets: Some(frames.len() as u64),
+            ..all
         };
         Ok(Self { info, frames: Frames::Capture(frames) })
     }
@@ -223,6 +225,43 @@ impl Captured {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         &self.octets[start..self.ends[i]]
     }
+}
+
+/// The upper ends of the bins of RFC 2819 (etherStatsPkts64Octets and so on) without FCS, and one
+/// for larger frames.
+const BINS: [u32; 7] = [60, 123, 251, 507, 1019, 1514, *LENGTHS.end()];
+
+/// Histogram and percentiles of lengths with their counts or weights; nothing else.
+fn distribution(lengths: impl Iterator<Item = (u32, u64)>) -> DataInfo {
+    let mut all: Vec<(u32, u64)> = lengths.collect();
+    all.sort_unstable();
+    let total: u64 = all.iter().map(|(_, n)| n).sum();
+    let mut histogram = Vec::new();
+    let mut from = *LENGTHS.start();
+    for to in BINS {
+        let within = all.iter().filter(|(len, _)| (from..=to).contains(len));
+        let share = within.map(|(_, n)| n).sum::<u64>() as f64 / total as f64;
+        histogram.push(LengthBin { from, to, share });
+        from = to + 1;
+    }
+    // Nearest rank: a length that there is, not one between two.
+    let at = |percent: u64| {
+        let mut before = 0;
+        let reaches = |(_, n): &&(u32, u64)| {
+            before += n;
+            100 * before >= percent * total
+        };
+        all.iter().find(reaches).map_or(0, |(len, _)| *len)
+    };
+    let percentiles = LengthPercentiles {
+        min: at(0),
+        p25: at(25),
+        p50: at(50),
+        p75: at(75),
+        p90: at(90),
+        max: at(100),
+    };
+    DataInfo { histogram, percentiles, ..DataInfo::default() }
 }
 
 fn check_length(what: &str, octets: u32) -> Result<u32, Error> {
@@ -275,6 +314,21 @@ mod tests {
             );
             assert_eq!(data.mtu(), 1500, "{}", shape.name);
         }
+    }
+
+    #[test]
+    fn a_distribution_has_bins_and_percentiles_of_all_lengths() {
+        let info = DataSet::parse("imix").unwrap().info;
+        let LengthPercentiles { min, p25, p50, p75, p90, max } = info.percentiles;
+        // 7 of 12 are 58 %, 11 of 12 are 92 %.
+        assert_eq!([min, p25, p50, p75, p90, max], [60, 60, 60, 590, 590, 1514]);
+        let bins: Vec<f64> = info.histogram.iter().map(|bin| (12.0 * bin.share).round()).collect();
+        assert_eq!(bins, [7.0, 0.0, 0.0, 0.0, 4.0, 1.0, 0.0]);
+        assert_eq!((info.histogram[4].from, info.histogram[4].to), (508, 1019));
+        let info = DataSet::parse("large=61,9000*3").unwrap().info;
+        assert_eq!(info.histogram.iter().map(|bin| bin.share).sum::<f64>(), 1.0);
+        assert_eq!((info.histogram[1].share, info.histogram[6].share), (0.25, 0.75));
+        assert_eq!((info.percentiles.p25, info.percentiles.p50), (61, 9000));
     }
 
     #[test]

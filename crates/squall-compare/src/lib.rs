@@ -6,7 +6,8 @@
 //! counts are of three kinds that must agree: what the interfaces counted, what the tool says, and
 //! what is in its file by a reader that is not the tool's.
 //!
-//! Tools take turns within a round, since machines have slow minutes.
+//! Each round has all data sets, rates and tools, which take turns, since machines have slow
+//! minutes ([`design`]).
 //!
 //! [`generators`] does the same for programs that send.
 //!
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod data;
+mod design;
 pub mod generators;
 pub mod model;
 mod process;
@@ -41,6 +43,7 @@ pub use data::{DataSet, SHAPES};
 pub use model::{Comparison, SCHEMA, schema};
 pub use tools::{DEFAULT_TOOLS, Tool};
 
+use design::Design;
 use model::{DataInfo, Lossless, Method, Round, SearchRound, Step, ToolInfo, Trial, WriteInfo};
 use sender::Sender;
 use squall::Error;
@@ -215,14 +218,13 @@ impl<'a> Bench<'a> {
             )));
         }
         let settings = self.settings;
-        for data in &settings.data {
-            let sender = self.sender(data)?;
-            for place in &settings.write {
-                for rate in &settings.steps {
-                    self.step(&tools, data, &sender, place, *rate);
-                }
-                if let Some(below) = settings.search {
-                    self.search(&tools, data, &sender, place, below);
+        let senders: Vec<Sender> =
+            settings.data.iter().map(|data| self.sender(data)).collect::<Result<_, _>>()?;
+        self.steps(&tools, &senders);
+        if let Some(below) = settings.search {
+            for (data, sender) in settings.data.iter().zip(&senders) {
+                for place in &settings.write {
+                    self.search(&tools, data, sender, place, below);
                 }
             }
         }
@@ -252,59 +254,58 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The receiving end polls for the frames that the kernel makes, and only for those: else it
-    /// would join the TCP segments of a capture.
     fn sender(&mut self, data: &DataSet) -> Result<Sender, Error> {
         let [from, to] = self.interfaces.clone();
-        let polls = set_gro(&to, true);
+        // As `once` says; a driver without that setting makes the kernel's frames fail, and the
+        // next kind of port is taken.
+        let _ = set_gro(&to, true);
         let (sender, notes) = sender::choose(&from, data, self.result.method.sender_cpu)?;
         self.result.notes.extend(notes);
-        if polls.is_ok() && !sender.address.starts_with("xdp_live:") {
-            let _ = set_gro(&to, false);
-        }
         self.result.notes.push(format!("{} is sent through {}", data.info.name, sender.address));
         Ok(sender)
     }
 
-    fn step(
-        &mut self,
-        tools: &[&Tool],
-        data: &DataSet,
-        sender: &Sender,
-        place: &Place,
-        rate: Rate,
-    ) {
-        let octets = data.info.mean_octets + f64::from(FCS_LEN);
-        let asked_pps = rate.as_pps(octets, None);
-        let of_tool = |tool: &&Tool| Step {
-            tool: tool.name.clone(),
-            data: data.info.name.clone(),
-            write: place.info().name,
-            asked: rate.to_string(),
-            asked_pps,
-            asked_bps: asked_pps.map(|pps| pps * 8.0 * octets),
-            ..Step::default()
+    fn steps(&mut self, tools: &[&Tool], senders: &[Sender]) {
+        let settings = self.settings;
+        let design = Design {
+            data: settings.data.len(),
+            write: settings.write.len(),
+            rates: settings.steps.len(),
+            tools: tools.len(),
+            rounds: settings.rounds as usize,
         };
-        let mut steps: Vec<Step> = tools.iter().map(of_tool).collect();
-        for round in 0..self.settings.rounds as usize {
-            // Whoever comes first is another one each time.
-            for turn in 0..tools.len() {
-                let i = (turn + round) % tools.len();
-                if (self.stop)() {
-                    break;
-                }
-                steps[i].rounds.extend(self.once(&Run {
-                    tool: tools[i],
-                    data,
-                    sender,
-                    place,
-                    rate,
-                }));
+        let mut steps = self.empty_steps(tools);
+        for turn in design.turns() {
+            if (self.stop)() {
+                break;
             }
+            let round = self.once(&Run {
+                tool: tools[turn.tool],
+                data: &settings.data[turn.data],
+                sender: &senders[turn.data],
+                place: &settings.write[turn.write],
+                rate: settings.steps[turn.rate],
+            });
+            steps[design.step(turn)].rounds.extend(round);
         }
         steps.retain(|step| !step.rounds.is_empty());
         steps.iter_mut().for_each(Step::sum_up);
-        self.result.steps.extend(steps);
+        self.result.steps = steps;
+    }
+
+    /// In the order of [`Design::step`].
+    fn empty_steps(&self, tools: &[&Tool]) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for data in &self.settings.data {
+            for place in &self.settings.write {
+                for rate in &self.settings.steps {
+                    steps.extend(
+                        tools.iter().map(|tool| empty_step(tool, &data.info, place, *rate)),
+                    );
+                }
+            }
+        }
+        steps
     }
 
     fn search(
@@ -352,6 +353,9 @@ impl<'a> Bench<'a> {
 
     /// One run, told in a line; `None` if it was interrupted.
     fn once(&mut self, run: &Run<'_>) -> Option<Round> {
+        // The receiving end polls for the frames that the kernel makes, and only for those: else it
+        // would join the TCP segments of a capture.
+        let _ = set_gro(&self.interfaces[1], run.sender.address.starts_with("xdp_live:"));
         let round =
             self.attempt(run).unwrap_or_else(|why| Round { failed: Some(why), ..Round::default() });
         if (self.stop)() {
@@ -461,6 +465,20 @@ fn count(path: &Path) -> Counted {
         counted.wrong = Some(format!("cannot read its file to the end: {error}"));
     }
     counted
+}
+
+fn empty_step(tool: &Tool, data: &DataInfo, place: &Place, rate: Rate) -> Step {
+    let octets = data.mean_octets + f64::from(FCS_LEN);
+    let asked_pps = rate.as_pps(octets, None);
+    Step {
+        tool: tool.name.clone(),
+        data: data.name.clone(),
+        write: place.info().name,
+        asked: rate.to_string(),
+        asked_pps,
+        asked_bps: asked_pps.map(|pps| pps * 8.0 * octets),
+        ..Step::default()
+    }
 }
 
 fn lossless(tool: &Tool, data: &DataInfo, place: &Place, rounds: Vec<SearchRound>) -> Lossless {

@@ -7,7 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::stats::median;
-use squall::{render::human, report::Host};
+use squall::{
+    render::{human, page},
+    report::Host,
+};
 
 /// The version of this structure.
 pub const SCHEMA: &str = "squall-comparison/1";
@@ -76,8 +79,42 @@ pub struct DataInfo {
     /// Lengths in octets without FCS, with the share of each, 0 to 1; of a capture the ten most
     /// frequent.
     pub lengths: Vec<(u32, f64)>,
+    /// All lengths: the share of each bin of RFC 2819 (less the FCS).
+    pub histogram: Vec<LengthBin>,
+    /// All lengths: smallest length that is not exceeded by at least this share of the packets.
+    pub percentiles: LengthPercentiles,
     /// Number of packets; only of a capture.
     pub packets: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LengthBin {
+    /// Octets without FCS, both ends included.
+    pub from: u32,
+    pub to: u32,
+    /// 0 to 1.
+    pub share: f64,
+}
+
+/// Octets without FCS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LengthPercentiles {
+    pub min: u32,
+    pub p25: u32,
+    pub p50: u32,
+    pub p75: u32,
+    pub p90: u32,
+    pub max: u32,
+}
+
+/// How a figure varies from round to round; quartiles by linear interpolation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Spread {
+    pub min: f64,
+    pub p25: f64,
+    pub median: f64,
+    pub p75: f64,
+    pub max: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -88,7 +125,8 @@ pub struct WriteInfo {
     pub folder: Option<String>,
 }
 
-/// A tool with a data set at a rate: medians over the rounds that count.
+/// A tool with a data set at a rate: medians over the rounds that count, which are those that did
+/// not fail and whose sender kept to the requested rate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     pub tool: String,
@@ -99,14 +137,18 @@ pub struct Step {
     /// Absent for `max`.
     pub asked_pps: Option<f64>,
     pub asked_bps: Option<f64>,
-    /// Packets per second that arrived at the tool's interface.
+    /// Packets per second that arrived at the tool's interface, in all rounds that did not fail.
     pub actual_pps: Option<f64>,
     pub actual_bps: Option<f64>,
-    /// The sender, or the kernel, did not reach the requested rate: there is no result for the tool
-    /// at that rate.
+    pub actual_bps_spread: Option<Spread>,
+    /// The sender, or the kernel, kept to the requested rate in no round: there is no result for
+    /// the tool at that rate.
     pub sender_bound: bool,
+    /// Number of rounds that count.
+    pub rounds_counted: u32,
     /// Packet loss ratio, 0 to 1: the share of packets that arrived and are not in the file.
     pub plr: Option<f64>,
+    pub plr_spread: Option<Spread>,
     /// The share of packets that were sent and are not in the file.
     pub plr_of_sent: Option<f64>,
     /// CPU seconds of the tool per million packets that it captured.
@@ -133,6 +175,9 @@ pub struct Round {
     pub interface_dropped: u64,
     /// Time from the first to the last departure.
     pub sending_s: f64,
+    /// The rate of arrival differs from the requested rate by more than 2 %: the round does not
+    /// count.
+    pub off_rate: bool,
     pub claim: Claim,
     /// Packets in the tool's file, as read by Squall; absent if it wrote to /dev/null.
     pub in_file: Option<u64>,
@@ -241,6 +286,13 @@ impl Round {
         format!("{} arrived, PLR {plr}, {cpu} CPU s/Mpkt{lies}", human::si(self.pps(), "pps"))
     }
 
+    /// Whether the sender kept to the rate, by packets or by bits: where lengths are drawn, only the
+    /// one that was asked for is exact.
+    fn kept(&self, asked_pps: f64, asked_bps: f64) -> bool {
+        let near = |actual, asked| reached(actual, asked) && reached(asked, actual);
+        near(self.pps(), asked_pps) || near(self.bps(), asked_bps)
+    }
+
     /// Fills in the ratios, and what does not agree.
     pub fn judge(&mut self) {
         let Some(captured) = self.captured().filter(|_| self.failed.is_none()) else { return };
@@ -274,24 +326,39 @@ impl Round {
 impl Step {
     /// Fills in what follows from the rounds.
     pub fn sum_up(&mut self) {
+        let asked = self.asked_pps.zip(self.asked_bps);
+        for round in &mut self.rounds {
+            round.off_rate =
+                round.failed.is_none() && asked.is_some_and(|(pps, bps)| !round.kept(pps, bps));
+        }
         let good: Vec<&Round> = self.rounds.iter().filter(|r| r.failed.is_none()).collect();
-        let middle = |f: &dyn Fn(&Round) -> Option<f64>| median(good.iter().filter_map(|r| f(r)));
-        self.actual_pps = middle(&|r| Some(r.pps()));
-        self.actual_bps = middle(&|r| Some(r.bps()));
+        let counted: Vec<&Round> = good.iter().copied().filter(|r| !r.off_rate).collect();
+        let middle =
+            |f: &dyn Fn(&Round) -> Option<f64>| median(counted.iter().filter_map(|r| f(r)));
+        self.rounds_counted = counted.len() as u32;
+        self.sender_bound = counted.is_empty() && !good.is_empty();
+        self.actual_pps = median(good.iter().map(|r| r.pps()));
+        self.actual_bps = median(good.iter().map(|r| r.bps()));
+        self.actual_bps_spread = Spread::of(good.iter().map(|r| r.bps()));
         self.plr = middle(&|r| r.plr);
+        self.plr_spread = Spread::of(counted.iter().filter_map(|r| r.plr));
         self.plr_of_sent = middle(&|r| r.plr_of_sent);
         self.user_s_per_mpkt = middle(&|r| r.per_mpkt(r.user_s));
         self.system_s_per_mpkt = middle(&|r| r.per_mpkt(r.system_s));
         self.cpu_s_per_mpkt = middle(&|r| r.per_mpkt(r.user_s + r.system_s));
         self.peak_memory_octets = good.iter().map(|r| r.peak_memory_octets).max().unwrap_or(0);
-        self.sender_bound = match (self.asked_pps, self.actual_pps) {
-            (Some(asked), Some(actual)) => !reached(actual, asked),
-            _ => false,
-        };
+        // A tool's word is checked whatever the rate was.
         let speaks = |r: &&Round| r.claim.captured.is_some() || r.claim.dropped.is_some();
         let judged = good.iter().copied().filter(|r| r.captured().is_some()).filter(speaks);
         let said: Vec<bool> = judged.map(|r| r.disagreements.is_empty()).collect();
         self.honest = (!said.is_empty()).then(|| said.iter().all(|good| *good));
+    }
+}
+
+impl Spread {
+    pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let [min, p25, median, p75, max] = page::five_numbers(&values.collect::<Vec<_>>())?;
+        Some(Self { min, p25, median, p75, max })
     }
 }
 
@@ -366,13 +433,45 @@ mod tests {
             failed,
             round(Some(720), 720, 180),
         ];
-        let mut step = Step { asked_pps: Some(1000.0), rounds, ..Step::default() };
+        let mut step = Step { rounds, ..asked(900.0) };
         step.sum_up();
-        assert_eq!((step.plr, step.honest, step.sender_bound), (Some(0.2), Some(true), true));
+        assert_eq!((step.plr, step.honest, step.sender_bound), (Some(0.2), Some(true), false));
+        assert_eq!(step.rounds_counted, 3);
+        let spread = step.plr_spread.unwrap();
+        assert_eq!((spread.min, spread.median, spread.max), (0.0, 0.2, 0.5));
+        assert_eq!((spread.p25, spread.p75), (0.1, 0.35));
         step.rounds[0].disagreements.push("lied".into());
-        step.asked_pps = Some(910.0);
         step.sum_up();
         assert_eq!((step.honest, step.sender_bound), (Some(false), false));
+    }
+
+    /// Of frames of 60 octets.
+    fn asked(pps: f64) -> Step {
+        Step { asked_pps: Some(pps), asked_bps: Some(pps * 512.0), ..Step::default() }
+    }
+
+    #[test]
+    fn a_round_off_the_requested_rate_is_no_loss_of_the_tool() {
+        // 900 arrive, of which half is lost when the sender kept to its rate, and all when not.
+        let slow = Round { sending_s: 2.0, ..round(Some(0), 0, 900) };
+        let fast = Round { sending_s: 0.5, ..round(Some(0), 0, 900) };
+        let rounds = vec![slow.clone(), round(Some(450), 450, 450), fast];
+        let mut step = Step { rounds, ..asked(905.0) };
+        step.sum_up();
+        let off: Vec<bool> = step.rounds.iter().map(|r| r.off_rate).collect();
+        assert_eq!(off, [true, false, true]);
+        assert_eq!((step.plr, step.rounds_counted, step.sender_bound), (Some(0.5), 1, false));
+        let mut step = Step { rounds: vec![slow], ..asked(905.0) };
+        step.sum_up();
+        assert_eq!((step.plr, step.plr_spread, step.sender_bound), (None, None, true));
+        assert_eq!((step.actual_pps, step.cpu_s_per_mpkt), (Some(450.0), None));
+    }
+
+    #[test]
+    fn at_top_speed_every_round_counts() {
+        let mut step = Step { rounds: vec![round(Some(450), 450, 450)], ..Step::default() };
+        step.sum_up();
+        assert_eq!((step.plr, step.rounds_counted, step.sender_bound), (Some(0.5), 1, false));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use squall::render::{
 
 use crate::{
     Comparison,
-    model::{Lossless, Step},
+    model::{Lossless, Spread, Step},
 };
 
 /// The comparison as a self-contained page.
@@ -35,7 +35,7 @@ pub fn html(comparison: &Comparison) -> String {
         }
     }
     lossless(comparison, &mut page);
-    data_sets(comparison, page.markup());
+    data_sets(comparison, &mut page);
     let version = format!("Squall {}", comparison.squall_version);
     page.footer(&[
         &version,
@@ -90,14 +90,25 @@ fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
     let tools: Vec<&str> =
         comparison.tools.iter().map(|t| t.name.as_str()).filter(|t| !of(t).is_empty()).collect();
     // By rising rate, as a line wants them; a step that failed has no place.
-    let line = |tool: &&str, point: &dyn Fn(&Step) -> Option<(f64, f64)>| {
-        let mut points: Vec<(f64, f64)> = of(tool).into_iter().filter_map(point).collect();
+    let line = |tool: &&str, point: &dyn Fn(&Step) -> Option<(f64, Spread)>| {
+        let mut points: Vec<(f64, Spread)> = of(tool).into_iter().filter_map(point).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Line::new(*tool, points)
+        let ranges: Vec<_> = points.iter().map(|(_, s)| [s.min, s.max]).collect();
+        Line::new(*tool, points.iter().map(|(x, s)| (*x, s.median))).ranges(ranges)
     };
-    let loss = tools.iter().map(|tool| line(tool, &|s| Some((s.actual_bps?, s.plr?)))).collect();
-    let mut actual: Vec<Line> =
-        tools.iter().map(|tool| line(tool, &|s| Some((s.asked_bps?, s.actual_bps?)))).collect();
+    let loss = tools.iter().map(|tool| line(tool, &|s| Some((s.actual_bps?, s.plr_spread?))));
+    let loss = loss.collect();
+    // Each at the rate that it got, so that a machine too busy to keep to rates still shows something.
+    let single = |tool: &&str| {
+        let rounds = of(tool).into_iter().flat_map(|s| &s.rounds).filter(|r| r.failed.is_none());
+        let mut points: Vec<(f64, f64)> = rounds.filter_map(|r| Some((r.bps(), r.plr?))).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Line::new(*tool, points).style(Style::Points)
+    };
+    let singles = tools.iter().map(single).collect();
+    let actual =
+        tools.iter().map(|tool| line(tool, &|s| Some((s.asked_bps?, s.actual_bps_spread?))));
+    let mut actual: Vec<Line> = actual.collect();
     let asked = steps.iter().filter_map(|s| s.asked_bps);
     let (low, high) =
         asked.fold((f64::INFINITY, 0.0_f64), |(low, high), bps| (low.min(bps), high.max(bps)));
@@ -130,8 +141,16 @@ fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
             loss,
         )
         .subtitle(
-            "share of packets that arrived at the interface and are not in the file, medians",
+            "share of packets that arrived at the interface and are not in the file; median, minimum \
+             and maximum of the rounds that kept to the rate",
         ),
+        Plot::lines(
+            "Packet loss ratio of single rounds",
+            rate("arrived (L2)"),
+            Axis::new("PLR", Unit::Ratio),
+            singles,
+        )
+        .subtitle("all rounds, including those whose sender was off the requested rate"),
         Plot::lines(
             "Actual against requested rate",
             rate("requested (L2)"),
@@ -157,12 +176,15 @@ fn plots(comparison: &Comparison, steps: &[&Step]) -> Vec<Plot> {
     ]
 }
 
-const STEP_COLUMNS: [&str; 11] = [
+const STEP_COLUMNS: [&str; 14] = [
     "Tool",
     "Requested",
     "Arrived",
     "L2",
+    "Rounds",
     "PLR",
+    "Range",
+    "Quartiles",
     "PLR of sent",
     "CPU s/Mpkt",
     "User",
@@ -182,7 +204,10 @@ fn step_row(step: &Step) -> Vec<String> {
         step.asked.clone(),
         or_none(step.actual_pps.map(|pps| human::si(pps, "pps") + bound)),
         or_none(step.actual_bps.map(|bps| human::si(bps, "b/s"))),
+        format!("{} of {}", step.rounds_counted, step.rounds.len()),
         step.plr.map(human::ratio).or(failed).unwrap_or("–".into()),
+        or_none(step.plr_spread.map(|s| ratios(s.min, s.max))),
+        or_none(step.plr_spread.map(|s| ratios(s.p25, s.p75))),
         or_none(step.plr_of_sent.map(human::ratio)),
         seconds(step.cpu_s_per_mpkt),
         seconds(step.user_s_per_mpkt),
@@ -194,6 +219,10 @@ fn step_row(step: &Step) -> Vec<String> {
             None => "–".into(),
         },
     ]
+}
+
+fn ratios(from: f64, to: f64) -> String {
+    format!("{} to {}", human::ratio(from), human::ratio(to))
 }
 
 fn lossless(comparison: &Comparison, page: &mut Page) {
@@ -250,7 +279,24 @@ fn lossless(comparison: &Comparison, page: &mut Page) {
     );
 }
 
-fn data_sets(comparison: &Comparison, page: &mut String) {
+fn data_sets(comparison: &Comparison, page: &mut Page) {
+    let Some(first) = comparison.data.first() else { return };
+    let bins = first.histogram.iter().map(|bin| match bin.from == bin.to {
+        true => bin.to.to_string(),
+        false => format!("{}–{}", bin.from, bin.to),
+    });
+    let shares = comparison.data.iter().map(|data| Group {
+        label: data.name.clone(),
+        y: data.histogram.iter().map(|bin| Some(bin.share)).collect(),
+    });
+    let lengths = Plot::bars(
+        "Lengths",
+        "octets without FCS",
+        bins.collect(),
+        Axis::new("share", Unit::Ratio),
+        shares.collect(),
+    );
+    page.plots("Data sets", &[lengths.subtitle("share of packets in the bins of RFC 2819")]);
     let rows: Vec<Vec<String>> = comparison
         .data
         .iter()
@@ -259,22 +305,31 @@ fn data_sets(comparison: &Comparison, page: &mut String) {
                 |(octets, share): &(u32, f64)| format!("{octets}: {}", human::ratio(*share));
             let lengths = data.lengths.iter().map(length).collect::<Vec<_>>().join(", ");
             let packets = data.packets.map_or("–".into(), human::count);
-            vec![
-                data.name.clone(),
-                data.origin.clone(),
-                format!("{:.0}", data.mean_octets),
-                packets,
-                lengths,
-            ]
+            let p = &data.percentiles;
+            let percentiles = [p.min, p.p25, p.p50, p.p75, p.p90, p.max].map(|l| l.to_string());
+            let mean = format!("{:.0}", data.mean_octets);
+            let mut row = vec![data.name.clone(), data.origin.clone(), packets, mean];
+            row.extend(percentiles);
+            row.push(lengths);
+            row
         })
         .collect();
-    page::table(
-        "Data sets",
-        &["Data set", "From", "Mean octets", "Packets", "Lengths"],
-        &rows,
-        page,
-    );
+    page::table("", &DATA_COLUMNS, &rows, page.markup());
 }
+
+const DATA_COLUMNS: [&str; 11] = [
+    "Data set",
+    "From",
+    "Packets",
+    "Mean octets",
+    "Min",
+    "25 %",
+    "50 %",
+    "75 %",
+    "90 %",
+    "Max",
+    "Most frequent",
+];
 
 #[cfg(test)]
 mod tests {
@@ -286,8 +341,12 @@ mod tests {
         for expected in [
             "Packet loss ratio against rate",
             "Actual against requested rate",
+            "Packet loss ratio of single rounds",
             "CPU time",
             "Data sets",
+            "61–1514",
+            "\"range\":[[",
+            "3 of 3",
             "≥ 950 kpps",
         ] {
             assert!(page.contains(expected), "{expected}");

@@ -3,7 +3,8 @@
 use crate::{
     Comparison, SCHEMA,
     model::{
-        Claim, DataInfo, Lossless, Method, Round, SearchRound, Step, ToolInfo, Trial, WriteInfo,
+        Claim, DataInfo, LengthBin, LengthPercentiles, Lossless, Method, Round, SearchRound, Step,
+        ToolInfo, Trial, WriteInfo,
     },
 };
 
@@ -60,6 +61,17 @@ fn data(name: &str) -> DataInfo {
         origin: "synthetic".into(),
         mean_octets: 787.0,
         lengths,
+        percentiles: LengthPercentiles {
+            min: 60,
+            p25: 60,
+            p50: 60,
+            p75: 1514,
+            p90: 1514,
+            max: 1514,
+        },
+        histogram: [(60, 60), (61, 1514)]
+            .map(|(from, to)| LengthBin { from, to, share: 0.5 })
+            .into(),
         packets: None,
     }
 }
@@ -95,6 +107,9 @@ fn step(tool: &str, i: usize, data: &str, asked: &str, pps: Option<f64>) -> Step
         rounds: vec![round; 3],
         ..Step::default()
     };
+    if tool == "squall" {
+        step.rounds[1].sending_s = 3.0;
+    }
     step.sum_up();
     step
 }

@@ -8,7 +8,7 @@ use squall::render::{
 
 use crate::{
     Comparison,
-    model::{Lossless, Step},
+    model::{Lossless, Spread, Step},
 };
 
 /// Text tables, lines at most `width` columns (at least 60), `color` with ANSI colours.
@@ -25,9 +25,16 @@ pub fn summary(comparison: &Comparison, width: usize, color: bool) -> String {
                 continue;
             }
             let mean = data.mean_octets;
+            let lengths = data.percentiles;
             let title = format!(
-                "{} (mean {mean:.0} octets, {}), written to {}",
-                data.name, data.origin, write.name
+                "{} (mean {mean:.0} octets, median {}, 90 % up to {}, {} to {}; {}), written to {}",
+                data.name,
+                lengths.p50,
+                lengths.p90,
+                lengths.min,
+                lengths.max,
+                data.origin,
+                write.name
             );
             out.extend(wrap(&title, width, 2).iter().map(|line| Style::Bold.paint(line, color)));
             step_table(&steps, width, color, &mut out);
@@ -49,6 +56,7 @@ fn step_table(steps: &[&Step], width: usize, color: bool, out: &mut Vec<String>)
         ("ARRIVED", 0),
         ("L2", 3),
         ("PLR", 0),
+        ("RANGE", 1),
         ("CPU s/Mpkt", 0),
         ("USER", 5),
         ("SYSTEM", 4),
@@ -60,8 +68,10 @@ fn step_table(steps: &[&Step], width: usize, color: bool, out: &mut Vec<String>)
         let plr = match step.plr {
             Some(plr) if plr > 0.0 => Cell::styled(human::ratio(plr), Style::Bad),
             Some(_) => Cell::from("0 %"),
+            None if step.sender_bound => Cell::styled("not counted", Style::Dim),
             None => Cell::styled("failed", Style::Bad),
         };
+        let range = |s: &Spread| format!("{}..{}", human::ratio(s.min), human::ratio(s.max));
         let seconds =
             |value: Option<f64>| Cell::from(value.map_or("–".into(), |s| format!("{s:.2}")));
         let arrived = step.actual_pps.map_or("–".into(), |pps| human::si(pps, "pps"));
@@ -75,6 +85,7 @@ fn step_table(steps: &[&Step], width: usize, color: bool, out: &mut Vec<String>)
             },
             step.actual_bps.map_or("–".into(), |bps| human::si(bps, "b/s")).into(),
             plr,
+            step.plr_spread.as_ref().map_or("–".into(), range).into(),
             seconds(step.cpu_s_per_mpkt),
             seconds(step.user_s_per_mpkt),
             seconds(step.system_s_per_mpkt),
@@ -142,6 +153,15 @@ fn troubles(comparison: &Comparison, width: usize, color: bool, out: &mut Vec<St
                 format!("{what}: {} of {} rounds failed: {why}", failed.len(), step.rounds.len()),
             );
         }
+        // If all are, the table has it.
+        let off = step.rounds.iter().filter(|round| round.off_rate).count();
+        if off > 0 && !step.sender_bound {
+            let of = step.rounds.len();
+            say(
+                Style::Dim,
+                format!("{what}: {off} of {of} rounds do not count: the sender was off the rate"),
+            );
+        }
         if step.rounds.iter().any(|round| round.cut > 0) {
             say(Style::Bad, format!("{what}: its file has packets that are cut off"));
         }
@@ -166,7 +186,10 @@ mod tests {
             "sender-bound",
             "wrong",
             "correct",
-            "0.500 %",
+            "not counted",
+            "1 of 3 rounds do not count",
+            "44.4 %..44.4 %",
+            "median 60, 90 % up to 1514, 60 to 1514",
             "≥ 950 kpps",
             "was not compared",
         ] {

@@ -218,16 +218,28 @@ pub struct Line {
     pub style: Style,
     x: Vec<f64>,
     y: Vec<Option<f64>>,
+    /// Ends of the error bar of each point.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    range: Vec<[f64; 2]>,
 }
 
 impl Line {
     pub fn new(label: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let (x, y) = points.into_iter().map(|(x, y)| (x, y.is_finite().then_some(y))).unzip();
-        Self { label: label.into(), style: Style::default(), x, y }
+        Self { label: label.into(), style: Style::default(), x, y, range: Vec::new() }
     }
 
     pub fn style(self, style: Style) -> Self {
         Self { style, ..self }
+    }
+
+    /// With error bars: the lower and upper end for each point.
+    ///
+    /// # Panics
+    /// If there are not as many as points.
+    pub fn ranges(self, range: Vec<[f64; 2]>) -> Self {
+        assert_eq!(range.len(), self.x.len(), "a range for each point");
+        Self { range, ..self }
     }
 }
 

@@ -135,7 +135,7 @@ const labels = unit => (u, splits) => splits.map(v => v === null ? "" : brief(UN
 function linePlot(box, plot) {
   const lines = plot.series.filter(l => l.x.length);
   if (!lines.length) return empty(box, plot.title, plot.sub || "nothing to show");
-  const xs = lines.flatMap(l => l.x), ys = lines.flatMap(l => l.y).filter(v => v !== null);
+  const xs = lines.flatMap(l => l.x), ys = lines.flatMap(l => [...l.y, ...(l.range || []).flat()]).filter(v => v !== null);
   const x = scale(xs, plot.x, false), y = scale(ys, plot.y, true);
   const usable = lines.map(l => {
     const keep = l.x.map((v, i) => i).filter(i => !(plot.x.log && l.x[i] <= 0));
@@ -157,7 +157,25 @@ function linePlot(box, plot) {
         points: { show: l.style === "points" || l.x.length < 40 && l.style !== "steps" && l.style !== "filled", size: l.style === "points" ? 6 : 5 },
       })),
     ],
+    hooks: { draw: [u => lines.forEach((l, i) => errorBars(u, l, color(i), v => y.low ? Math.max(v, y.low) : v))] },
   }, columns);
+}
+
+// A bar from the lower to the upper end of each point's range, if there is one.
+function errorBars(u, line, stroke, atLeast) {
+  const { ctx } = u, r = devicePixelRatio, cap = 3.5 * r;
+  ctx.save();
+  ctx.strokeStyle = stroke;
+  ctx.lineWidth = 1.2 * r;
+  ctx.beginPath();
+  (line.range || []).forEach(([low, high], i) => {
+    const x = u.valToPos(line.x[i], "x", true), [bottom, top] = [low, high].map(v => u.valToPos(atLeast(v), "y", true));
+    if (bottom - top < 1) return;
+    ctx.moveTo(x, bottom); ctx.lineTo(x, top);
+    for (const end of [bottom, top]) { ctx.moveTo(x - cap, end); ctx.lineTo(x + cap, end); }
+  });
+  ctx.stroke();
+  ctx.restore();
 }
 
 // Bars (y: a number for each category) or boxes (y: [min, p25, median, p75, max], or null).
