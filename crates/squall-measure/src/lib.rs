@@ -102,6 +102,8 @@ pub struct StreamCounters {
     pub unique: u64,
     /// Numbers below the highest that have not come: lost, or late.
     pub missing: u64,
+    /// First copies below the next expected number.
+    pub reordered: u64,
     /// Times that numbers were passed over.
     pub gaps: u64,
     pub delay: DelaySummary,
@@ -122,6 +124,7 @@ impl StreamRx {
             octets: self.octets,
             unique: self.sequence.counts().unique,
             missing: self.sequence.missing_so_far(),
+            reordered: self.sequence.counts().reordered,
             gaps: self.sequence.gaps(),
             delay: self.delay.summary(),
         }

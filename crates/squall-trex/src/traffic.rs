@@ -370,6 +370,7 @@ impl Running {
                 rx.1 += seen.octets.saturating_sub(FCS * seen.packets);
                 delay.delay.merge(&seen.delay);
                 counts.gaps += seen.gaps;
+                counts.reordered += seen.reordered;
                 counts.duplicates += seen.packets.saturating_sub(seen.unique);
             }
             if let Some(then) = then {
@@ -392,7 +393,6 @@ impl Running {
             let told = reports.get(stream.name.as_str()).and_then(|report| report.rx.as_ref());
             if let Some(rx) = told {
                 counts.lost += rx.lost;
-                counts.reordered += rx.reordered;
             }
             if delay.delay.count > 0 {
                 let summary = delay.delay;
