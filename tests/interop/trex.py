@@ -553,6 +553,74 @@ def hosts(api, client):
     print("a port with addresses answers ARP, neighbor discovery and pings")
 
 
+def headers(api, client):
+    """Packets with TRex's own header: those that Squall sends, and those of another TRex."""
+    import scapy.all as scapy
+
+    packet = scapy.Ether() / scapy.IP(src="16.0.0.1", dst="48.0.0.1") / scapy.UDP(dport=12)
+
+    def start(mode, **more):
+        client.reset(ports=[0, 1])
+        stats = api.STLFlowLatencyStats(pg_id=5)
+        builder = api.STLPktBuilder(pkt=packet / (b"x" * 40))
+        client.add_streams(
+            api.STLStream(packet=builder, mode=mode, flow_stats=stats, **more), ports=[0]
+        )
+        client.clear_stats()
+        client.start(ports=[0], force=True)
+
+    sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    sniffer.bind(("veth-b", 0))
+    sniffer.settimeout(3)
+    start(api.STLTXSingleBurst(pps=500, total_pkts=200))
+    client.wait_on_traffic(ports=[0], timeout=20)
+    settle(client, 1)
+    seen = []
+    while len(seen) < 200:
+        frame = sniffer.recv(2048)
+        if frame[12:14] == b"\x08\x00" and frame[36:38] == b"\x00\x0c":
+            read = scapy.Ether(frame)
+            same("identification", (read[scapy.IP].id, read[scapy.IP].tos & 1), (0xFFFF, 1))
+            seen.append(struct.unpack("<BBHIQ", frame[-16:]))
+    sniffer.close()
+    same("magic, flow_seq, hw_id", {header[:3] for header in seen}, {(0xAB, 2, 0)})
+    wanted = [(0xFFFFFFFE + i) & 0xFFFFFFFF for i in range(200)]
+    same("sequence numbers", [header[3] for header in seen], wanted)
+    stats = client.get_stats()
+    flow, told = stats["flow_stats"][5], stats["latency"][5]
+    same("packets of the group", (flow["tx_pkts"][0], flow["rx_pkts"][1]), (200, 200))
+    same("errors of the group", sum(told["err_cntrs"].values()), 0)
+    if not 0 < told["latency"]["total_min"] <= told["latency"]["total_max"]:
+        raise Failed(f"latency: {told['latency']}")
+
+    # A stream that waits, and the packets of a TRex that has the same one.
+    start(api.STLTXSingleBurst(pps=1, total_pkts=1), isg=60e6)
+    sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    sender.bind(("veth-a", 0))
+    packet[scapy.IP].id, packet[scapy.IP].tos = 0xFFFF, 1
+
+    def send(flow_seq, hw_id, sequence):
+        header = struct.pack("<BBHIQ", 0xAB, flow_seq, hw_id, sequence, 123456)
+        sender.send(bytes(packet / (b"x" * 24 + header)))
+
+    # 0 comes late, 1 twice.
+    for sequence in (0xFFFFFFFE, 0xFFFFFFFF, 1, 0, 1, 2):
+        send(9, 0, sequence)
+    send(8, 0, 3)  # of another flow
+    send(2, 0, 3)  # of the start before
+    send(9, 1, 3)  # of no stream
+    settle(client, 1)
+    stats = client.get_stats()
+    same("packets of another sender", stats["flow_stats"][5]["rx_pkts"][1], 6)
+    errors = stats["latency"][5]["err_cntrs"]
+    found = {key: errors[key] for key in ("dup", "out_of_order", "seq_too_high", "seq_too_low")}
+    expected = {"dup": 1, "out_of_order": 1, "seq_too_high": 1, "seq_too_low": 2}
+    same("errors of another sender", found, expected)
+    sender.close()
+    client.stop(ports=[0])
+    print("TRex's own header is sent and read")
+
+
 def inside(folder, argv):
     library = unpack(folder)
     os.chdir(folder / "trex")
@@ -576,6 +644,11 @@ def inside(folder, argv):
             broken()
         with daemon(folder):
             console(folder)
+        with daemon(folder, payload="trex"):
+            client = api.STLClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
+            client.connect()
+            headers(api, client)
+            client.disconnect()
     except Failed as error:
         print(f"FAILED: {error}")
         return 1

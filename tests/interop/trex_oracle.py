@@ -138,9 +138,10 @@ def whole(source, target, most=None):
 
 
 @contextlib.contextmanager
-def daemon(folder, mode="stl"):
+def daemon(folder, mode="stl", payload="squall"):
     argv = [SQUALL, "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--json"]
     argv += ["--data", str(folder / "data"), "--trex", "af_packet:veth-a,af_packet:veth-b"]
+    argv += ["--trex-payload", payload]
     argv += ["--trex-mode", mode, "--trex-sync", str(SYNC), "--trex-async", str(ASYNC)]
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -229,6 +229,10 @@ pub struct TrexLoading {
     /// streams need none]
     #[arg(long, value_name = "FOLDER", help_heading = "TRex")]
     trex_lib: Option<PathBuf>,
+    /// Header of the packets of the TRex profile's streams with latency: Squall's signature
+    /// (squall), which another TRex does not know, or TRex's own 16 octets (trex)
+    #[arg(long, value_name = "FORM", default_value = "squall", value_parser = ["squall", "trex"], help_heading = "TRex")]
+    trex_payload: String,
 }
 
 impl TrexLoading {
@@ -249,7 +253,8 @@ impl TrexLoading {
             tunables.insert(name.to_owned(), value);
         }
         let library = self.trex_lib.as_deref();
-        what(squall_trex::File { path, library, tunables: &tunables, ports })
+        let headers = self.trex_payload == "trex";
+        what(squall_trex::File { path, library, tunables: &tunables, ports, headers })
     }
 }
 
@@ -259,7 +264,7 @@ impl ProfileFile {
             self.of_trex.load(&self.profile)?
         } else if self.of_trex.is_given() {
             return Err(Error::Usage(
-                "-i, -t and --trex-lib are for profiles of TRex\n  try --trex, or --port NAME=ADDR"
+                "-i, -t, --trex-lib and --trex-payload are for profiles of TRex\n  try --trex, or --port NAME=ADDR"
                     .into(),
             ));
         } else if self.profile == Path::new("-") {
@@ -278,8 +283,9 @@ impl ProfileFile {
 
 impl TrexOptions {
     fn is_given(&self) -> bool {
-        let TrexLoading { tunable, trex_lib } = &self.loading;
-        !self.interface.is_empty() || !tunable.is_empty() || trex_lib.is_some()
+        let TrexLoading { tunable, trex_lib, trex_payload } = &self.loading;
+        let given = !tunable.is_empty() || trex_lib.is_some() || trex_payload != "squall";
+        given || !self.interface.is_empty()
     }
 
     pub fn load(&self, path: &Path) -> Result<Profile, Error> {

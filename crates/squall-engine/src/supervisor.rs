@@ -14,7 +14,7 @@ use std::{
 use rustix::thread::{CpuSet, sched_setaffinity};
 use squall_flows::{Arrival, Target};
 use squall_measure::{Measure, Receiver, flow::Link};
-use squall_plan::{Change, Placement, Plan};
+use squall_plan::{Change, Placement, Plan, PlanStream};
 use squall_port::{Filter, InterfaceCounters, LinkEvent, Port, PortFacts, RxQueue, Tap, TxQueue};
 use squall_profile::{Next, Stop};
 use squall_program::Gap;
@@ -233,6 +233,9 @@ pub fn start(
             served.map_err(|error| port_error(&plan, side.port, error))?;
         }
     }
+    for (number, stream) in (0..).zip(&plan.streams) {
+        number_trex(&settings, number, stream);
+    }
     let (tell, sent_all) = mpsc::channel();
     let mut running = Running {
         names: plan.streams.iter().map(|s| (s.name.clone(), true)).collect(),
@@ -440,6 +443,15 @@ impl Orders {
             ended: Vec::new(),
             waiting,
         }
+    }
+}
+
+/// Receivers know a stream with TRex's header by its number.
+fn number_trex(settings: &Settings, number: u32, stream: &PlanStream) {
+    if let (Some(ids), Some(mark), Ok(number)) =
+        (&settings.measure.trex, stream.program.trex(), u16::try_from(number))
+    {
+        ids.set(mark.hw_id, number);
     }
 }
 
@@ -816,6 +828,7 @@ impl Running {
                     if let Some(program) = stream.program.renumbered(number) {
                         stream.program = Arc::new(program);
                     }
+                    number_trex(&self.settings, number, &stream);
                     self.names.push((stream.name.clone(), true));
                     // Under its number, as those that were there from the start.
                     Arc::make_mut(&mut self.plan).streams.push(*stream);

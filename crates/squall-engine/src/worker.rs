@@ -18,7 +18,7 @@ use squall_measure::{FlowCount, Receiver, StreamCounters, track::Key};
 use squall_plan::{Part, PlanStream};
 use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Tap, monotonic};
 use squall_profile::Stop;
-use squall_program::{Gap, pace::Pacing, signature::Signature};
+use squall_program::{Gap, pace::Pacing};
 use squall_stats::{Fingerprint, Histogram};
 use squall_units::{Nanos, Picos};
 
@@ -416,9 +416,8 @@ impl Receiving {
                 claims.clear();
                 match *measured {
                     true => {
-                        let is_signed = |octets: &[u8]| Signature::read(octets).is_some();
                         signed.clear();
-                        signed.extend(batch.iter().map(|(octets, _)| is_signed(octets)));
+                        signed.extend(batch.iter().map(|(octets, _)| self.seen.is_signed(octets)));
                         claims.extend_from_slice(signed);
                     }
                     false => claims.resize(batch.frames.len(), false),

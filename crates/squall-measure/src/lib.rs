@@ -12,12 +12,18 @@ mod flows;
 pub mod kinds;
 pub mod track;
 mod traffic;
+mod trex;
 
 pub use flows::{By, FlowCount, FlowRx, FlowSettings, Flows, TopFlow, TopFlows, source};
 pub use traffic::{Bursts, Gaps, Pace, Peak, Traffic};
+pub use trex::TrexErrors;
+use trex::TrexFlows;
 
 use flow::Link;
-use squall_program::signature::{LEN, Signature};
+use squall_program::{
+    signature::{LEN, Signature},
+    trex::HwIds,
+};
 use squall_stats::{
     DelaySummary, DelayTracker, EqualBins, Fingerprint, Histogram, RUN, SequenceTracker,
 };
@@ -39,6 +45,8 @@ pub struct Measure {
     pub flows: Option<FlowSettings>,
     /// What is told apart of each stream by what stands there; of none, nothing is.
     pub places: Arc<[Place]>,
+    /// Streams whose frames have TRex's header in the place of a signature.
+    pub trex: Option<Arc<HwIds>>,
 }
 
 /// What one receiving queue has seen.
@@ -52,6 +60,8 @@ pub struct Receiver {
     pub segments: u64,
     /// Frames without a signature of ours.
     pub unsigned: u64,
+    /// Frames with TRex's header that are counted for no stream.
+    pub trex: TrexErrors,
     /// Gaps between consecutive frames, nanoseconds.
     pub gaps: Histogram,
     /// The same gaps in equal bins, when asked for.
@@ -66,6 +76,7 @@ pub struct Receiver {
     pub tracked: Option<Box<Tracked>>,
     count_only: bool,
     restarts: bool,
+    trex_flows: Option<Box<TrexFlows>>,
     last: Option<Nanos>,
     /// By the signature's stream number; grows with the numbers seen.
     streams: Vec<Option<Box<StreamRx>>>,
@@ -91,6 +102,10 @@ pub struct StreamCounters {
     pub unique: u64,
     /// Numbers below the highest that have not come: lost, or late.
     pub missing: u64,
+    /// First copies below the next expected number.
+    pub reordered: u64,
+    /// Times that numbers were passed over.
+    pub gaps: u64,
     pub delay: DelaySummary,
 }
 
@@ -109,6 +124,8 @@ impl StreamRx {
             octets: self.octets,
             unique: self.sequence.counts().unique,
             missing: self.sequence.missing_so_far(),
+            reordered: self.sequence.counts().reordered,
+            gaps: self.sequence.gaps(),
             delay: self.delay.summary(),
         }
     }
@@ -188,6 +205,7 @@ impl Receiver {
                 .map(|flows| Box::new(Flows::new(flows, measure.gap_bins.as_ref()).on(link))),
             tracked: (!measure.places.is_empty()).then(|| Box::new(Tracked::new(&measure.places))),
             restarts: measure.flows.as_ref().is_some_and(|flows| flows.restarts),
+            trex_flows: measure.trex.clone().map(|ids| Box::new(TrexFlows::new(ids))),
             ..Self::default()
         }
     }
@@ -209,7 +227,7 @@ impl Receiver {
             flows.observe(octets, len, time);
         }
         self.arrival(time);
-        let Some(signature) = Signature::read(octets) else {
+        let Some(signature) = self.read(octets) else {
             self.unsigned += 1;
             return;
         };
@@ -221,6 +239,18 @@ impl Receiver {
         stream.packets += 1;
         stream.octets += len;
         stream.one(signature.sequence, signature.delay(time.0), time.0, restarts);
+    }
+
+    /// A frame of a stream of the run says itself whose it is.
+    #[inline]
+    pub fn is_signed(&self, octets: &[u8]) -> bool {
+        Signature::read(octets).is_some()
+            || self.trex_flows.as_ref().is_some_and(|flows| flows.knows(octets))
+    }
+
+    #[inline]
+    fn read(&mut self, octets: &[u8]) -> Option<Signature> {
+        Signature::read(octets).or_else(|| self.trex_flows.as_mut()?.read(octets, &mut self.trex))
     }
 
     /// Counts a frame that another has taken: `wire_len` octets without FCS, joined as `cut` says.
@@ -282,7 +312,7 @@ impl Receiver {
                 n += 1;
                 let len = with_fcs(wire_len);
                 self.octets += len;
-                match Signature::read(octets) {
+                match self.read(octets) {
                     Some(signature) => {
                         if !row.is_continued_by(signature) {
                             self.put_down(&mut row);
@@ -333,7 +363,7 @@ impl Receiver {
         }
         // No stream of ours signs frames that are cut, but a NIC may join frames that were signed
         // each.
-        if whole && Signature::read(octets).is_some() {
+        if whole && self.is_signed(octets) {
             self.joined(wire_len, cut);
             let each = |frame: &[u8]| self.observe(frame, frame.len() as u32, time);
             return segments_of(octets, cut).for_each(&mut Vec::new(), each);
@@ -392,6 +422,7 @@ impl Receiver {
             flows: None,
             tracked: None,
             top_flows: self.top_flows(),
+            trex_flows: None,
             ..*self
         }
     }
@@ -406,6 +437,7 @@ impl Receiver {
             flows: None,
             tracked: None,
             top_flows: self.top_flows(),
+            trex_flows: None,
             ..*self
         }
     }

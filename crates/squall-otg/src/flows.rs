@@ -262,6 +262,7 @@ impl<'a> Flows<'a> {
                 after: None,
                 next: None,
                 latency: signed,
+                trex: None,
                 late: Late::default(),
                 vary,
                 recompute: Recompute::All,

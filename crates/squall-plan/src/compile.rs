@@ -68,6 +68,7 @@ pub fn compile(
     });
     let elsewhere = profile.streams.iter().filter_map(|stream| elsewhere(stream, profile));
     elsewhere.for_each(|problem| mistakes.add(problem));
+    trex_twice(profile).for_each(|problem| mistakes.add(problem));
     mistakes.check()?;
     let wrong = |message: String| {
         let mut mistakes = Mistakes::of(profile);
@@ -358,6 +359,17 @@ impl Warnings {
     }
 }
 
+/// Streams that TRex's header does not tell from an earlier one.
+fn trex_twice(profile: &Profile) -> impl Iterator<Item = Diagnostic> + '_ {
+    let signed = || profile.streams.iter().filter_map(|stream| Some((stream, stream.trex?.hw_id)));
+    signed().enumerate().filter_map(move |(i, (stream, hw_id))| {
+        let (first, _) = signed().take(i).find(|(_, other)| *other == hw_id)?;
+        let (name, first) = (&stream.name, &first.name);
+        let text = format!("stream {name:?}: trex_hw_id = {hw_id} is that of stream {first:?}");
+        Some(Diagnostic::at(stream.at, text, vec!["try one that no other stream has".into()]))
+    })
+}
+
 fn program(
     seed: u64,
     index: usize,
@@ -407,7 +419,7 @@ fn program(
     let cut = cut(stream, &frame, &sizes, &vars, limits, port)?;
     let spec = Spec { frame, sizes, vars, signature: stream.latency.then_some(index as u16) };
     Program::build(spec)
-        .map(|program| program.with_cut(cut))
+        .map(|program| program.with_cut(cut).with_trex(stream.trex))
         .map_err(|e| explain(e, stream, &shown))
 }
 

@@ -128,6 +128,9 @@ impl Profile {
             }),
         );
         set("latency", stream.latency.then_some(json!(true)));
+        set("trex_hw_id", stream.trex.map(|trex| json!(trex.hw_id)));
+        let flow_seq = stream.trex.map(|trex| trex.flow_seq).filter(|seq| *seq != 1);
+        set("trex_flow_seq", flow_seq.map(|seq| json!(seq)));
         set("late", (stream.late != Late::default()).then(|| json!(stream.late.to_string())));
         set(
             "recompute",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use squall_options::RunOptions;
-use squall_units::{Nanos, Rate};
+use squall_units::{Nanos, Rate, TrexMark};
 use squall_wire::Packet;
 
 use crate::{Attack, Flows, Replay, Said, Stage};
@@ -75,6 +75,8 @@ pub struct Stream {
     pub next: Option<Next>,
     /// Carries the signature: loss, order, delay are measured at the receiver.
     pub latency: bool,
+    /// With `latency`: TRex's header takes the place of Squall's signature.
+    pub trex: Option<TrexMark>,
     pub late: Late,
     pub vary: Vec<Vary>,
     pub recompute: Recompute,

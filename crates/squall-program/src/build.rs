@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use squall_units::{Cut, FCS_LEN};
+use squall_units::{Cut, FCS_LEN, TrexMark};
 use squall_wire::{ChecksumField, ChecksumKind, CrcField, CrcKind, Frame, LengthField, checksum};
 
 use crate::{Law, Sizes, ring::Ahead, signature};
@@ -99,6 +99,7 @@ pub struct Program {
     pub(crate) sums: Box<[Sum]>,
     pub(crate) lengths: Box<[LengthField]>,
     pub(crate) signature: Option<u16>,
+    pub(crate) trex: Option<TrexMark>,
     pub(crate) sizes: Sizes,
     pub(crate) longest: u32,
     pub(crate) cut: Cut,
@@ -256,6 +257,7 @@ impl Program {
             sums: sums.into(),
             crcs,
             signature,
+            trex: None,
             ahead: Ahead::default(),
         };
         program.settle(variable);
@@ -322,6 +324,17 @@ impl Program {
             "frames that are cut are of one length"
         );
         Self { cut, ..self }
+    }
+
+    /// The same frames, with TRex's header in the place of a signature of Squall's.
+    pub fn with_trex(self, trex: Option<TrexMark>) -> Self {
+        assert!(trex.is_none() || self.signature.is_some(), "there is a place for it");
+        Self { trex, ..self }
+    }
+
+    /// The frames have TRex's header in the place of Squall's signature.
+    pub fn trex(&self) -> Option<TrexMark> {
+        self.trex
     }
 
     /// How a port is to cut the frames.

@@ -9,6 +9,7 @@ use crate::{
     build::{Place, Sum, Var, fold_to_17_bits},
     law::{Word, add_mod},
     signature::{self, Signature},
+    trex::Header,
 };
 
 /// Where one worker stands in a stream: the index of its next frame and the places of its
@@ -262,7 +263,15 @@ impl Program {
             self.write_lengths(base, stride, meta, places);
         }
         if let Some(stream) = self.signature {
-            self.sign(stream, cursor, scratch, base, stride, meta, places, now);
+            let slots = (&mut *base, stride, &mut *meta);
+            match self.trex {
+                None => self.sign(cursor, scratch, slots, places, now, |sequence, time| {
+                    Signature { stream, sequence, time }.halves()
+                }),
+                Some(mark) => self.sign(cursor, scratch, slots, places, now, |sequence, time| {
+                    Header { mark, sequence, time }.halves()
+                }),
+            }
         }
         self.write_sums(scratch, base, stride, places);
         if !self.crcs.is_empty() {
@@ -373,25 +382,23 @@ impl Program {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
+    /// `halves`: those of the signature, of a frame's index and the instant that it has.
     #[inline]
     fn sign<P: Places + ?Sized>(
         &self,
-        stream: u16,
         cursor: &Cursor,
         scratch: &mut Scratch,
-        base: &mut [u8],
-        stride: usize,
-        meta: &mut [TxMeta],
+        (base, stride, meta): (&mut [u8], usize, &mut [TxMeta]),
         places: &P,
         now: Option<Nanos>,
+        halves: impl Fn(u32, u64) -> (u64, u64),
     ) {
         let mut sequence = cursor.next as u32;
         let Scratch { parts, sums, .. } = scratch;
         let mut j = 0;
         places.each_slot(base, stride, meta, |slot, m| {
             let time = now.unwrap_or(m.due).0;
-            let (high, low) = Signature { stream, sequence, time }.halves();
+            let (high, low) = halves(sequence, time);
             let end = &mut slot[..m.len as usize];
             if let Some(end) = end.last_chunk_mut::<{ signature::LEN }>() {
                 *end = ((u128::from(high) << 64) | u128::from(low)).to_be_bytes();

@@ -17,6 +17,7 @@ mod rng;
 mod shape;
 pub mod signature;
 mod sizes;
+pub mod trex;
 
 pub use build::{Program, ProgramError, Spec, Turn, VarSpec};
 pub use departures::{Gap, GapLaw, Pattern, Standing, Timeline};

@@ -42,6 +42,8 @@ pub struct Trex {
     pub ports: Vec<String>,
     /// Flows, too (TRex's ASTF mode).
     pub flows: bool,
+    /// Streams with latency have TRex's header in the place of Squall's signature.
+    pub headers: bool,
     pub sync: SocketAddr,
     pub asynchronous: SocketAddr,
 }
@@ -75,7 +77,7 @@ impl Serving {
         lock(&service.leases).connect(OWNER);
         let kind = if trex.flows { Kind::Flows } else { Kind::Streams };
         let start = ManagedStart::new(Arc::downgrade(service), OWNER.into(), kind);
-        let server = Server::new(ports, Box::new(start), trex.flows);
+        let server = Server::new(ports, Box::new(start), trex.flows, trex.headers);
         let ends = Arc::new(AtomicBool::new(false));
         let stops = ends.clone();
         let service = Arc::downgrade(service);

@@ -38,6 +38,8 @@ pub struct SequenceTracker {
     first: u64,
     memory: Option<Box<Memory>>,
     lost: LossPeriods,
+    /// Times that numbers were passed over.
+    gaps: u64,
     /// What was before the sender began anew.
     before: Option<Box<Before>>,
 }
@@ -227,6 +229,7 @@ impl SequenceTracker {
             first: 0,
             memory: None,
             lost: LossPeriods::new(),
+            gaps: 0,
             before: None,
         }
     }
@@ -241,6 +244,7 @@ impl SequenceTracker {
             first: at,
             memory: None,
             lost: LossPeriods::new(),
+            gaps: 0,
             before: None,
         }
     }
@@ -294,6 +298,12 @@ impl SequenceTracker {
 
     pub fn counts(&self) -> SequenceCounts {
         self.counts
+    }
+
+    /// How often a frame came beyond the next expected number, whether or not what was missing then
+    /// came later.
+    pub fn gaps(&self) -> u64 {
+        self.gaps
     }
 
     /// Of `sent` frames, those that never came (RFC 7680); duplicates do not make up for them.
@@ -452,6 +462,7 @@ impl SequenceTracker {
         if missing == 0 {
             Observation::InOrder
         } else {
+            self.gaps += 1;
             Observation::Ahead { missing: missing as u32 }
         }
     }
@@ -761,6 +772,7 @@ mod tests {
         let mut t = SequenceTracker::expecting(0);
         assert_eq!((t.highest(), t.missing_so_far()), (None, 0));
         assert_eq!(t.observe(3), Ahead { missing: 3 });
+        assert_eq!(t.gaps(), 1);
         assert_eq!((t.missing_so_far(), t.loss_periods().periods, t.lost(4)), (3, 1, 3));
         assert_eq!(t.observe(1), Reordered { extent: 1 });
     }

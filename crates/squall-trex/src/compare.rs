@@ -431,6 +431,7 @@ mod tests {
             library: None,
             tunables: &tunables,
             ports: &[String::new()],
+            headers: false,
         };
         let setting = CompareSetting { packets: 300, golden };
         file.compare_streams(&loaded, &setting).expect("sound")

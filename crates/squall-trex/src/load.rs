@@ -10,8 +10,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use squall::{Error, Profile};
 use squall_profile::{Format, Port, value_of};
+use squall_units::{TREX_HW_IDS, TrexMark};
 
-use crate::{Astf, FlowSetting, Load, Macs, Setting, Statistics, Stream, stream::NULL, translate};
+use crate::{
+    Astf, FlowSetting, Load, Macs, Setting, Statistics, Stream,
+    stream::NULL,
+    translate,
+    translate::{FIRST_FLOW_SEQ, with_headers},
+};
 
 /// Reads a profile with the client's library in the Python that runs there.
 const LOADER: &str = include_str!("load.py");
@@ -29,6 +35,8 @@ pub struct File<'a> {
     pub tunables: &'a BTreeMap<String, Value>,
     /// Addresses of ports 0, 1, ...
     pub ports: &'a [String],
+    /// Packets of streams with latency have TRex's header in the place of Squall's signature.
+    pub headers: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -137,10 +145,13 @@ impl File<'_> {
             })
             .collect();
         let statistics = match addresses.iter().all(file) {
+            _ if self.headers => Statistics::Trex,
             true => Statistics::Marks,
             false => Statistics::Signature,
         };
         let mut streams = Vec::new();
+        let mut marks =
+            (0..TREX_HW_IDS as u8).map(|hw_id| TrexMark { hw_id, flow_seq: FIRST_FLOW_SEQ });
         for (place, (number_of_port, values)) in ports.iter().enumerate() {
             let numbered = numbered((1..).zip(values.iter())).map_err(wrong)?;
             let setting = Setting {
@@ -156,7 +167,11 @@ impl File<'_> {
                 Some(name) => format!("{number_of_port}.{name}"),
                 None => format!("{number_of_port}.{number}"),
             };
-            for mut translated in translate(&numbered, &setting, name).map_err(wrong)? {
+            let mut sent = translate(&numbered, &setting, name).map_err(wrong)?;
+            if statistics == Statistics::Trex {
+                with_headers(&mut sent, &numbered, &mut marks).map_err(wrong)?;
+            }
+            for mut translated in sent {
                 if let Some(next) = &mut translated.stream.next {
                     next.stream += first;
                 }

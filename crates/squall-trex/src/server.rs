@@ -20,7 +20,7 @@ use std::{
 use serde_json::{Map, Value, json};
 use squall::{Error, driving::Start, speaking::Speaking};
 use squall_profile::{Late, Mode};
-use squall_units::{MacAddr, Nanos};
+use squall_units::{MacAddr, Nanos, TREX_HW_IDS, TrexMark};
 
 use captures::{Captures, now};
 use flows::FlowServer;
@@ -83,6 +83,8 @@ pub struct Server {
     /// Starts of traffic so far: part of the names of streams.
     starts: u64,
     sessions: HashMap<u64, Session>,
+    /// Streams with latency have TRex's header: the flow_seq that each hw_id had last.
+    headers: Option<[u8; TREX_HW_IDS as usize]>,
     /// How often each packet group was used anew.
     versions: HashMap<u32, u64>,
     holds: bool,
@@ -173,8 +175,9 @@ impl From<crate::Problem> for Refusal {
 }
 
 impl Server {
-    /// `flows`: in TRex's ASTF mode.
-    pub fn new(ports: Vec<PortInfo>, start: Box<dyn Start>, flows: bool) -> Self {
+    /// `flows`: in TRex's ASTF mode; `headers`: packets of streams with latency have TRex's header
+    /// in the place of Squall's signature.
+    pub fn new(ports: Vec<PortInfo>, start: Box<dyn Start>, flows: bool, headers: bool) -> Self {
         let places = ports
             .iter()
             .map(|port| Place { address: port.address.clone(), longest: port.longest })
@@ -207,6 +210,7 @@ impl Server {
             replaying: None,
             starts: 0,
             sessions: HashMap::new(),
+            headers: headers.then_some([translate::FIRST_FLOW_SEQ - 1; TREX_HW_IDS as usize]),
             versions: HashMap::new(),
             holds: false,
             flows: flows.then(FlowServer::default),
@@ -808,7 +812,7 @@ impl Server {
                         },
                         "er": {
                             "drp": counts.lost, "ooo": counts.reordered, "dup": counts.duplicates,
-                            "sth": 0, "stl": lower,
+                            "sth": counts.gaps, "stl": lower,
                         },
                     }),
                 );
@@ -923,8 +927,12 @@ impl Server {
 
     fn setting(&self, port: usize, load: Load) -> Setting {
         let info = &self.ports[port].info;
+        let statistics = match self.headers {
+            Some(_) => Statistics::Trex,
+            None => Statistics::Signature,
+        };
         let macs = Macs { source: info.mac, destination: self.ports[port].destination };
-        Setting { port, macs, load, speed: info.speed_bps, statistics: Statistics::Signature }
+        Setting { port, macs, load, speed: info.speed_bps, statistics }
     }
 
     fn start_traffic(&mut self, port: usize, params: &Params<'_>) -> Answer {
@@ -952,6 +960,11 @@ impl Server {
         if sent.is_empty() {
             return Err(Refusal::failed("no enabled stream starts by itself"));
         }
+        if let Some(marks) = self.free_marks() {
+            translate::with_headers(&mut sent, &profile.streams, marks.into_iter())?;
+        }
+        self.use_marks(&sent);
+        let profile = &self.ports[port].profiles[&id];
         let packets = packets_of(&sent);
         let lasts = (duration > 0.0 && duration < 1e9).then(|| Duration::from_secs_f64(duration));
         for one in &mut sent {
@@ -980,6 +993,27 @@ impl Server {
         self.event(10, json!({ "port_id": port, "profile_id": id }));
         self.event(0, json!({ "port_id": port }));
         Ok(json!({ "multiplier": factor, "ts": now() }))
+    }
+
+    /// TRex's header for streams that start now, where they are to have one.
+    fn free_marks(&self) -> Option<Vec<TrexMark>> {
+        let profiles = self.ports.iter().flat_map(|port| port.profiles.values());
+        let active = profiles.filter_map(|profile| profile.active.as_ref());
+        let used: Vec<u8> = active
+            .flat_map(|active| &active.sent)
+            .filter_map(|one| Some(one.stream.trex?.hw_id))
+            .collect();
+        let all = (0..).zip(self.headers?);
+        let free = all.filter(|(hw_id, _)| !used.contains(hw_id));
+        let next = |last: u8| last.checked_add(1).unwrap_or(translate::FIRST_FLOW_SEQ);
+        Some(free.map(|(hw_id, last)| TrexMark { hw_id, flow_seq: next(last) }).collect())
+    }
+
+    fn use_marks(&mut self, sent: &Sent) {
+        let Some(last) = &mut self.headers else { return };
+        for mark in sent.iter().filter_map(|one| one.stream.trex) {
+            last[usize::from(mark.hw_id)] = mark.flow_seq;
+        }
     }
 
     /// Begins what waits and is due: all of it at one instant.
@@ -1413,6 +1447,10 @@ mod tests {
 
     impl Client {
         fn new(link: &str, flows: bool) -> Self {
+            Self::with(link, flows, false)
+        }
+
+        fn with(link: &str, flows: bool, headers: bool) -> Self {
             let info = |number| PortInfo {
                 address: format!("loop:{link}"),
                 description: "loop".into(),
@@ -1420,7 +1458,7 @@ mod tests {
                 speed_bps: Some(1e9),
                 longest: 1518,
             };
-            let server = Server::new(vec![info(0), info(1)], Box::new(Here), flows);
+            let server = Server::new(vec![info(0), info(1)], Box::new(Here), flows, headers);
             let mut client = Self { server, handle: Value::Null, owned: Value::Null };
             let said = if flows {
                 json!({ "name": "ASTF", "major": 2, "minor": 3 })
@@ -1464,7 +1502,19 @@ mod tests {
 
     #[test]
     fn a_burst_is_sent_counted_and_its_end_is_told() {
-        let mut client = Client::new("trex-burst", false);
+        a_burst_counts(Client::new("trex-burst", false));
+    }
+
+    #[test]
+    fn so_is_one_with_trexs_header() {
+        let client = a_burst_counts(Client::with("trex-header", false, true));
+        let last = client.server.headers.expect("with headers");
+        assert_eq!(last[..2], [2, 1], "one start, of the first hw_id");
+        let marks = client.server.free_marks().expect("with headers");
+        assert_eq!((marks.len(), marks[0]), (128, TrexMark { hw_id: 0, flow_seq: 3 }));
+    }
+
+    fn a_burst_counts(mut client: Client) -> Client {
         assert!(client.events().is_empty());
         client.owned = client.acquire("ann", 1, false).expect("free");
         let stream = json!({ "port_id": 0, "stream_id": 3, "stream": burst(200) });
@@ -1495,6 +1545,7 @@ mod tests {
         );
         assert_eq!(group["latency"]["7"]["er"]["drp"], 0);
         assert!(group["flow_stats"].get("8").is_none());
+        client
     }
 
     #[test]

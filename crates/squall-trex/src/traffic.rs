@@ -62,6 +62,8 @@ pub struct GroupCounts {
     pub lost: u64,
     pub duplicates: u64,
     pub reordered: u64,
+    /// Times that numbers were passed over.
+    pub gaps: u64,
     pub latency: Option<Latency>,
 }
 
@@ -367,6 +369,8 @@ impl Running {
                 rx.0 += seen.packets;
                 rx.1 += seen.octets.saturating_sub(FCS * seen.packets);
                 delay.delay.merge(&seen.delay);
+                counts.gaps += seen.gaps;
+                counts.reordered += seen.reordered;
                 counts.duplicates += seen.packets.saturating_sub(seen.unique);
             }
             if let Some(then) = then {
@@ -389,7 +393,6 @@ impl Running {
             let told = reports.get(stream.name.as_str()).and_then(|report| report.rx.as_ref());
             if let Some(rx) = told {
                 counts.lost += rx.lost;
-                counts.reordered += rx.reordered;
             }
             if delay.delay.count > 0 {
                 let summary = delay.delay;
@@ -441,6 +444,7 @@ fn merge(to: &mut GroupCounts, by: &GroupCounts) {
     to.lost += by.lost;
     to.duplicates += by.duplicates;
     to.reordered += by.reordered;
+    to.gaps += by.gaps;
     if by.latency.is_some() {
         to.latency.clone_from(&by.latency);
     }
@@ -536,6 +540,7 @@ pub fn still(port: usize, name: String) -> ProfileStream {
         self_start: true,
         next: None,
         latency: false,
+        trex: None,
         late: Late::default(),
         vary: Vec::new(),
         recompute: Recompute::All,

@@ -6,7 +6,7 @@ use squall_profile::{
     At, BurstEnd, Departures, Late, Mode, Next, PacketSource, Recompute, SizeLaw,
     Stream as ProfileStream,
 };
-use squall_units::{FCS_LEN, L1_OVERHEAD, MacAddr, Nanos, Rate, RateUnit};
+use squall_units::{FCS_LEN, L1_OVERHEAD, MacAddr, Nanos, Rate, RateUnit, TREX_HW_IDS, TrexMark};
 
 use crate::{
     Problem,
@@ -47,9 +47,15 @@ pub struct Setting {
 pub enum Statistics {
     /// By a signature of ours, which measures each of them.
     Signature,
+    /// Both, so that another TRex counts them, too; streams with latency have TRex's header in the
+    /// place of the signature ([`with_headers`]).
+    Trex,
     /// As TRex marks them: by the IPv4 identification and the lowest bit of the type of service.
     Marks,
 }
+
+/// The flow_seq of a stream that starts for the first time: of TRex, 1 stands for none.
+pub const FIRST_FLOW_SEQ: u8 = 2;
 
 /// A stream of a profile, and whose it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,11 +92,11 @@ pub fn translate(
         if stream.source_mac() == Mac::Port {
             packet[6..12].copy_from_slice(&source.0);
         }
-        if stream.flow_stats.enabled && setting.statistics == Statistics::Marks {
+        if stream.flow_stats.enabled && setting.statistics != Statistics::Signature {
             let group = groups.iter().position(|group| *group == stream.flow_stats.stream_id);
             vm::mark(&mut packet, if stream.has_latency() { None } else { group });
         }
-        let signed = stream.flow_stats.enabled && setting.statistics == Statistics::Signature;
+        let signed = stream.flow_stats.enabled && setting.statistics != Statistics::Marks;
         let made = vm::make(stream, packet, signed)
             .map_err(|problem| problem.of(label(*number, stream)))?;
         chain.made.insert(*number, made);
@@ -167,7 +173,8 @@ pub fn translate(
             after: None,
             self_start,
             next,
-            latency: stream.flow_stats.enabled && setting.statistics == Statistics::Signature,
+            latency: stream.flow_stats.enabled && setting.statistics != Statistics::Marks,
+            trex: None,
             late: Late::default(),
             vary: made.vary.clone(),
             recompute: Recompute::Only(made.recompute.clone()),
@@ -181,6 +188,30 @@ pub fn translate(
         Translated { number: *number, stream }
     };
     Ok(numbers.iter().map(one).collect())
+}
+
+/// Gives each stream with latency TRex's header, and an hw_id of those that are `free`.
+///
+/// # Errors
+/// There are not enough.
+pub fn with_headers(
+    sent: &mut [Translated],
+    streams: &BTreeMap<u32, Stream>,
+    mut free: impl Iterator<Item = TrexMark>,
+) -> Result<(), Problem> {
+    for one in sent {
+        let stream = &streams[&one.number];
+        if stream.has_latency() {
+            let mark = free.next().ok_or_else(|| {
+                let text = format!(
+                    "TRex's header tells {TREX_HW_IDS} streams with latency apart, and all are in use"
+                );
+                Problem::new(text).of(label(one.number, stream))
+            })?;
+            one.stream.trex = Some(mark);
+        }
+    }
+    Ok(())
 }
 
 /// A load as a factor of the streams' own rates.

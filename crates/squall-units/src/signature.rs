@@ -14,3 +14,19 @@ pub fn signature_check(high: u64, low: u64) -> u32 {
     z = (z ^ (z >> 32)).wrapping_mul(of_all);
     (z >> 32) as u32
 }
+
+/// The first octet of the header with which TRex's streams with latency end.
+pub const TREX_MAGIC: u8 = 0xab;
+
+/// TRex tells so many streams with latency apart.
+pub const TREX_HW_IDS: u16 = 128;
+
+/// By what TRex knows a stream with latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrexMark {
+    /// Below [`TREX_HW_IDS`].
+    pub hw_id: u8,
+    /// Changes each time that the stream starts, so that late frames of the time before are not
+    /// counted.
+    pub flow_seq: u8,
+}

@@ -785,6 +785,7 @@ impl Opened {
                 gap_bins: options.gap_bins.map(|gaps| EqualBins::new(gaps.bins, gaps.width.0.0)),
                 flows: flows.clone(),
                 places: self.session.places.clone(),
+                trex: Some(Arc::default()),
             },
             take: self.take,
             linger: options.linger.map_or(LINGER, Duration::from),

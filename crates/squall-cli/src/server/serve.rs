@@ -84,6 +84,10 @@ pub struct Args {
     /// the flows (astf)
     #[arg(long, value_name = "MODE", default_value = "stl", value_parser = ["stl", "astf"], help_heading = "TRex")]
     trex_mode: String,
+    /// Header of the packets of streams with latency: Squall's signature (squall), which another
+    /// TRex does not know, or TRex's own 16 octets (trex)
+    #[arg(long, value_name = "FORM", default_value = "squall", value_parser = ["squall", "trex"], help_heading = "TRex")]
+    trex_payload: String,
     /// Listen for TRex's requests on this port, or ADDR:PORT; anyone who reaches it can send
     #[arg(long, value_name = "[ADDR:]PORT", default_value = "4501", value_parser = zmq, help_heading = "TRex")]
     trex_sync: SocketAddr,
@@ -153,6 +157,7 @@ pub fn serve(args: &Args) -> Result<ExitCode, Error> {
         trex: args.trex.as_deref().map(|ports| Trex {
             ports: trex_ports(ports),
             flows: args.trex_mode == "astf",
+            headers: args.trex_payload == "trex",
             sync: args.trex_sync,
             asynchronous: args.trex_async,
         }),

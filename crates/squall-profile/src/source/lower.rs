@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use squall_units::{Nanos, Rate, RateUnit, suggest};
+use squall_units::{Nanos, Rate, RateUnit, TREX_HW_IDS, TrexMark, suggest};
 
 use super::{
     law::Number,
@@ -212,6 +212,8 @@ fn stream(
         table.hex.as_ref().map(|p| &p.place),
         table.pcap.as_ref().map(|p| &p.place),
     ];
+    let latency = table.latency.is_some_and(|latency| latency.value);
+    let trex = trex(latency, table.trex_hw_id, table.trex_flow_seq, cx);
     let packet_at = at(packet_place.into_iter().flatten().next(), cx);
     let at = cx.at(table.place.start);
     Stream {
@@ -231,7 +233,8 @@ fn stream(
         duration: table.duration.map(|duration| duration.value),
         after: table.after.map(|after| after.value),
         next,
-        latency: table.latency.is_some_and(|latency| latency.value),
+        latency,
+        trex,
         late: table.late.map_or(Late::default(), |late| late.value),
         vary: table.vary.map_or_else(Vec::new, |vary| varies(vary.value, cx)),
         recompute: table.recompute.map_or(Recompute::All, |recompute| recompute.value),
@@ -242,6 +245,36 @@ fn stream(
         segment_at,
         rate_at,
     }
+}
+
+fn trex(
+    latency: bool,
+    hw_id: Option<Placed<Count>>,
+    flow_seq: Option<Placed<Count>>,
+    cx: &mut Reader<'_>,
+) -> Option<TrexMark> {
+    let Some(hw_id) = hw_id else {
+        if let Some(seq) = flow_seq {
+            cx.report(&seq.place, "has no effect", &["try trex_hw_id = 0, too".into()]);
+        }
+        return None;
+    };
+    if !latency {
+        cx.report(&hw_id.place, "needs latency = true", &["try latency = true".into()]);
+    }
+    let mut of = |given: Placed<Count>, end: u64| {
+        let Placed { value: Count(value), place } = given;
+        if value >= end {
+            cx.report(
+                &place,
+                &format!("= {value} is too large"),
+                &[format!("expected 0 to {}", end - 1)],
+            );
+        }
+        (value % end) as u8
+    };
+    let hw_id = of(hw_id, TREX_HW_IDS.into());
+    Some(TrexMark { hw_id, flow_seq: flow_seq.map_or(1, |seq| of(seq, 256)) })
 }
 
 /// How the rate of a stream changes; empty where that is not said, or not right.

@@ -142,6 +142,13 @@ table! {
         next: NextText,
         /// Signs the frames, so that the receiver measures loss, order and delay. Default false.
         latency: bool,
+        /// With latency = true, frames end with the header of TRex's latency streams instead of
+        /// Squall's signature, so that TRex can receive them; its hw_id, 0 to 127, different for
+        /// each stream.
+        trex_hw_id: Count,
+        /// TRex's flow_seq in that header, 0 to 255; TRex changes it with each start of a stream.
+        /// Default 1.
+        trex_flow_seq: Count,
         /// The policy for late frames. Default "smooth".
         late: Late,
         /// false: the stream is ignored. Default true.

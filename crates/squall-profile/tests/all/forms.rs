@@ -5,7 +5,7 @@ use std::{io, path::Path, sync::Arc};
 use proptest::prelude::*;
 use squall_options::{RunOptions, Time};
 use squall_profile::*;
-use squall_units::{Nanos, Rate, RateUnit};
+use squall_units::{Nanos, Rate, RateUnit, TrexMark};
 
 const FULL: &str = r#"
 seed = 7
@@ -499,7 +499,7 @@ prop_compose! {
         let stream = Stream {
             name: String::new(), port, group, packet, size, rate, stages, departures, mode, start_delay: Nanos(delay), latency,
             self_start: true, duration: segment.map(|n| Nanos(n.into())), after: None, next: None, late, vary, recompute, burst_end: BurstEnd::Gap, at, packet_at: at, size_at: at, segment_at: at,
-            rate_at: at, segment,
+            rate_at: at, segment, trex: (latency && delay % 2 == 0).then_some(TrexMark { hw_id: (delay % 128) as u8, flow_seq: (delay % 251) as u8 }),
         };
         (stream, next)
     }

@@ -230,6 +230,9 @@ fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
     if !s.program.cut().is_whole() {
         return Err(Unfit::new(s.name, "GSO frames"));
     }
+    if s.program.trex().is_some() {
+        return Err(Unfit::new(s.name, "TRex's header (trex_hw_id)"));
+    }
     frame::fits(s)
 }
 

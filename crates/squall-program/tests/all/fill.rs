@@ -7,9 +7,9 @@ use squall_program::{
     BATCH, Gap, GapLaw, Law, Pattern, Program, ProgramError, Run, Scratch, Sizes, Spec, Turn,
     VarSpec,
     kernel::{self, Stream},
-    mix, signature,
+    mix, signature, trex,
 };
-use squall_units::{Nanos, Picos, TxMeta};
+use squall_units::{Nanos, Picos, TrexMark, TxMeta};
 use squall_wire::{ChecksumField, ChecksumKind, Frame, Packet, checksum};
 
 fn frame(text: &str, len: u32) -> Frame {
@@ -32,7 +32,7 @@ fn random(count: u64) -> Law {
 
 /// The frame as the specification says: values into their bits, lengths by subtraction, checksums
 /// over everything.
-fn slow(spec: &Spec, k: u64, now: Nanos) -> Vec<u8> {
+fn slow(spec: &Spec, trex: Option<TrexMark>, k: u64, now: Nanos) -> Vec<u8> {
     let len = spec.sizes.at(k) as usize;
     let mut octets = spec.frame.bytes[..len].to_vec();
     for l in &spec.frame.lengths {
@@ -47,7 +47,11 @@ fn slow(spec: &Spec, k: u64, now: Nanos) -> Vec<u8> {
         }
     }
     if let Some(stream) = spec.signature {
-        let (high, low) = signature::Signature { stream, sequence: k as u32, time: now.0 }.halves();
+        let (sequence, time) = (k as u32, now.0);
+        let (high, low) = match trex {
+            None => signature::Signature { stream, sequence, time }.halves(),
+            Some(mark) => trex::Header { mark, sequence, time }.halves(),
+        };
         octets[len - 16..len - 8].copy_from_slice(&high.to_be_bytes());
         octets[len - 8..].copy_from_slice(&low.to_be_bytes());
     }
@@ -127,7 +131,7 @@ fn equals_slow(spec: &Spec, program: &Program) {
                     let octets = &base[slot * stride..][..meta[slot].len as usize];
                     assert_eq!(
                         octets,
-                        slow(spec, k, now),
+                        slow(spec, program.trex(), k, now),
                         "frame {k} of {:?}",
                         spec.frame.summary()
                     );
@@ -158,6 +162,11 @@ fn kernel_equals_slow(spec: &Spec, program: &Program) {
             self_start: true,
             next: None,
         };
+        if program.trex().is_some() {
+            let why = kernel::compile(&vec![stream; streams]).unwrap_err().to_string();
+            assert!(why.contains("trex_hw_id"), "{why}");
+            continue;
+        }
         let image = kernel::compile(&vec![stream; streams]).unwrap();
         let mut machine = Machine::new(&image.object);
         let mut words = image.words.clone();
@@ -178,7 +187,7 @@ fn kernel_equals_slow(spec: &Spec, program: &Program) {
             assert_eq!(machine.run_xdp(&mut frame), Ok(xdp_action::REDIRECT as u64));
             assert_eq!(
                 frame,
-                slow(spec, k, Nanos(machine.now)),
+                slow(spec, program.trex(), k, Nanos(machine.now)),
                 "frame {k} of {:?}",
                 spec.frame.summary()
             );
@@ -357,6 +366,18 @@ fn crcs_that_cannot_be_kept_right_are_refused() {
     assert_eq!(refused, Err(ProgramError::CoveredCrc { at: 40 }));
     // What does not change it may do so.
     Program::build(spec(&covered, "eth.src", None)).unwrap();
+}
+
+#[test]
+fn trexs_header_takes_the_place_of_the_signature() {
+    let f = frame("eth/ipv6/udp", 200);
+    for sizes in [Sizes::fixed(200), Sizes::fixed(199), Sizes::list(vec![120, 200, 131])] {
+        let vars = vec![var(&f, "udp.src", random(60_000), 1)];
+        let spec = Spec { frame: f.clone(), sizes, vars, signature: Some(300) };
+        let mark = TrexMark { hw_id: 77, flow_seq: 9 };
+        let program = Program::build(spec.clone()).unwrap().with_trex(Some(mark));
+        equals_slow(&spec, &program);
+    }
 }
 
 #[test]

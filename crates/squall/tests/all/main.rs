@@ -9,4 +9,5 @@ mod golden;
 mod methods;
 mod mistakes;
 mod replay;
+mod trex;
 mod union;
