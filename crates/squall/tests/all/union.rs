@@ -81,11 +81,13 @@ fn every_operation_is_among_the_golden_profiles() {
     assert_eq!(seen.into_keys().collect::<Vec<_>>(), all);
 }
 
+/// Frames and octets of each stream.
+fn counts(report: &Report) -> Vec<(String, u64, u64)> {
+    report.streams.iter().map(|s| (s.name.clone(), s.tx_packets, s.tx_octets)).collect()
+}
+
 #[test]
 fn the_frames_of_any_number_of_workers_are_those_of_one() {
-    let counts = |report: &Report| -> Vec<(String, u64, u64)> {
-        report.streams.iter().map(|s| (s.name.clone(), s.tx_packets, s.tx_octets)).collect()
-    };
     for (name, profile) in profiles() {
         let one = run(session(&profile, "loop:union,virtual", 1));
         for workers in WORKERS {
