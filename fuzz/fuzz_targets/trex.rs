@@ -38,7 +38,7 @@ fuzz_target!(|octets: &[u8]| {
     };
     // Streams or flows, by the first octet.
     let flows = octets.first().is_some_and(|first| first & 1 == 1);
-    let mut server = Server::new(vec![info(0), info(1)], Box::new(Nowhere), flows);
+    let mut server = Server::new(vec![info(0), info(1)], Box::new(Nowhere), flows, false);
     let (name, major) = if flows { ("ASTF", 2) } else { ("STL", 5) };
     let hello = format!(
         r#"{{"jsonrpc":"2.0","id":"1","method":"api_sync_v2","params":{{"name":"{name}","major":{major},"minor":0}}}}"#
