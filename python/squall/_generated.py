@@ -51,6 +51,7 @@ __all__ = [
     "LinkReport",
     "Memory",
     "Order",
+    "PartReport",
     "PassageReport",
     "Patterns",
     "PortReport",
@@ -114,6 +115,10 @@ class ReportFigures:
         RFC 3339, UTC.
     duration_s : float
         From the first due departure to the last frame that left, by the engine's clock.
+    part : str or None
+        Part of a divided run: ``2/3`` (``--part``); None: the whole.
+    parts : tuple of PartReport
+        Runs of which this report is the sum; empty for one run.
     filter : str or None
         Filter of received frames, in tcpdump's syntax; None: all frames.
     verdict : Verdict
@@ -149,6 +154,8 @@ class ReportFigures:
     started: str
     duration_s: float
     seed: int
+    part: str | None
+    parts: tuple[PartReport, ...]
     filter: str | None
     host: Host
     verdict: Verdict
@@ -167,6 +174,36 @@ class ReportFigures:
     contention: Contention
     memory: Memory
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PartReport:
+    """One of the runs that were merged into a report.
+
+    Attributes
+    ----------
+    name : str
+        Name of the part: its file, or its node.
+    part : str or None
+        ``2/3``; None: it was not divided.
+    started : str
+        RFC 3339, UTC.
+    status : str
+        One of ``valid`` (the generator sent the requested traffic within the stated bounds, and all
+        counters agree), ``not-valid`` (the run is not valid, for the reasons given),
+        ``interrupted`` (valid as far as it ran: the run was stopped before the requested end).
+    tx_packets, rx_packets : int
+        Frames on all ports.
+    """
+
+    name: str
+    part: str | None
+    host: str
+    started: str
+    duration_s: float
+    status: str
+    tx_packets: int
+    rx_packets: int
 
 
 @dataclass(frozen=True)

@@ -318,6 +318,10 @@ export interface Report {
   /** From the first due departure to the last frame that left, by the engine's clock. */
   duration_s: number;
   seed: number;
+  /** Part of a divided run: `2/3` (`--part`); `null`: the whole. */
+  part: string | null;
+  /** Runs of which this report is the sum; empty for one run. */
+  parts: PartReport[];
   /** Filter of received frames, in tcpdump's syntax; `null`: all frames. */
   filter: string | null;
   host: Host;
@@ -353,6 +357,22 @@ export interface Report {
   memory: Memory;
   /** Notes for the user: a fallback that was taken, a rate that was limited. */
   notes: string[];
+}
+
+/** One of the runs that were merged into a report. */
+export interface PartReport {
+  /** Name of the part: its file, or its node. */
+  name: string;
+  /** `2/3`; `null`: it was not divided. */
+  part: string | null;
+  host: string;
+  /** RFC 3339, UTC. */
+  started: string;
+  duration_s: number;
+  status: VerdictStatus;
+  /** Frames on all ports. */
+  tx_packets: number;
+  rx_packets: number;
 }
 
 /** The machine on which the run took place. */
