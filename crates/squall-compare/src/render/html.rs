@@ -199,13 +199,14 @@ fn step_row(step: &Step) -> Vec<String> {
     let bound = if step.sender_bound { " (sender-bound)" } else { "" };
     let failed =
         step.rounds.iter().find_map(|r| r.failed.as_ref()).map(|why| format!("failed: {why}"));
+    let not_counted = step.sender_bound.then(|| "not counted".to_owned());
     vec![
         step.tool.clone(),
         step.asked.clone(),
         or_none(step.actual_pps.map(|pps| human::si(pps, "pps") + bound)),
         or_none(step.actual_bps.map(|bps| human::si(bps, "b/s"))),
         format!("{} of {}", step.rounds_counted, step.rounds.len()),
-        step.plr.map(human::ratio).or(failed).unwrap_or("–".into()),
+        step.plr.map(human::ratio).or(failed).or(not_counted).unwrap_or("–".into()),
         or_none(step.plr_spread.map(|s| ratios(s.min, s.max))),
         or_none(step.plr_spread.map(|s| ratios(s.p25, s.p75))),
         or_none(step.plr_of_sent.map(human::ratio)),
@@ -347,6 +348,7 @@ mod tests {
             "61–1514",
             "\"range\":[[",
             "3 of 3",
+            "<td>not counted",
             "≥ 950 kpps",
         ] {
             assert!(page.contains(expected), "{expected}");

@@ -125,7 +125,7 @@ function scale(values, axis, pad) {
     return { low, scale: { distr: 3, range: () => [low, high] }, ticks: { splits: () => logTicks(low, high), filter: (u, s) => s } };
   }
   const top = values.reduce((a, b) => Math.max(a, b), -Infinity), least = values.reduce((a, b) => Math.min(a, b), Infinity);
-  const low = pad ? Math.min(0, least) : least, high = pad ? (top > 0 ? top * 1.08 : 1) : top > least ? top : least + 1;
+  const low = pad ? Math.min(0, least) : least, high = pad ? (top > 0 ? top * 1.08 : 1) : top > least ? top : least + Math.max(1, 0.1 * least);
   return { low: null, scale: { range: () => axis.unit === "ratio" && high <= 1.08 ? [low, Math.min(high, 1)] : [low, high] }, ticks: {} };
 }
 
