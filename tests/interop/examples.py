@@ -328,6 +328,10 @@ def store(folder, pages):
     (files / "lab7.pem").symlink_to("/var/lib/squall/cert.pem")
     load = (ROOT / "examples/profiles/imix-both-ways.toml").read_text()
     (files / "load.toml").write_text(load.replace('"loop:0"', '"loop:0,speed=1Gbps"'))
+    ports = "--port A=loop:x,virtual --port B=loop:x,virtual --duration 10ms --quiet"
+    squall("run", "load.toml", *ports.split(), "--json", "run.json")
+    for name, part in [("one", "1/2"), ("two", "2/2")]:
+        squall("run", "load.toml", *ports.split(), "--part", part, "--json", f"{name}.json")
     for name in ["rig", "old", "new", "464xlat"]:
         (files / f"{name}.toml").write_text(RIG)
     there, back = RIG.rsplit("ipv4", 1)

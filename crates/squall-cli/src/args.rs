@@ -85,6 +85,9 @@ pub struct Output {
     /// The summary goes there because packets are on the standard output.
     #[arg(skip)]
     pub to_stderr: bool,
+    /// The report is one of an earlier run: whoever interrupted that has not interrupted this.
+    #[arg(skip)]
+    pub saved: bool,
 }
 
 /// The options of a run that a command has; what each says is where it is declared

@@ -78,7 +78,7 @@ impl Output {
         let unread = report.replays.iter().find_map(|replay| replay.fault.as_ref());
         unread.iter().for_each(|fault| eprintln!("squall: {fault}"));
         let verdict = &report.verdict;
-        let interrupted = verdict.ended_by.signal().filter(|_| report.cut_short);
+        let interrupted = verdict.ended_by.signal().filter(|_| report.cut_short && !self.saved);
         Ok(ExitCode::from(match (lost || unwritten.is_some(), unread, interrupted) {
             (true, ..) => 3,
             (_, Some(_), _) => 2,

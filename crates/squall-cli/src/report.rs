@@ -38,7 +38,8 @@ pub fn report(args: &Args) -> Result<ExitCode, Error> {
         [(_, one)] => std::mem::take(one),
         _ => Report { command: command_line(), ..merged(parts)? },
     };
-    args.output.publish(report, args.output.create()?, "", &[])
+    let output = Output { saved: true, ..args.output.clone() };
+    output.publish(report, output.create()?, "", &[])
 }
 
 fn merged(parts: Vec<(String, Report)>) -> Result<Report, Error> {
