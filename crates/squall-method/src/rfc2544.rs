@@ -16,6 +16,7 @@ use crate::{
     rig::Rig,
 };
 
+pub(crate) use latency::LATENCY_NOTE;
 pub use throughput::{Found, search as throughput};
 
 /// RFC 2544 §9.1.
@@ -78,11 +79,11 @@ pub struct Settings {
     #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
         default_value_t = Settings::default().loss_step))]
     pub loss_step: f64,
-    /// The longest burst to try, seconds (RFC 2544: at least 2)
+    /// The longest burst to try, seconds (RFC 2544: at least 2; RFC 9004 §6.2: up to 30)
     #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
         default_value_t = Settings::default().burst_s))]
     pub burst_s: f64,
-    /// How often the longest burst is searched for (RFC 9004 §5.4: 50)
+    /// How often the longest burst is searched for (RFC 2544 §26.4: at least 50)
     #[cfg_attr(feature = "clap", arg(long, value_name = "N",
         default_value_t = Settings::default().bursts))]
     pub bursts: u32,

@@ -35,9 +35,9 @@ pub enum Test {
     Unidirectional,
     /// §5.5: head-of-line blocking and back pressure; the first four ports
     Congestion,
-    /// §5.6.1: more than the medium carries
+    /// §5.6.3.2: frames with less than the minimum gap (not run)
     ForwardPressure,
-    /// §5.6.2: the highest rate that is forwarded, with loss; the first two ports
+    /// §5.6.3.1: the highest rate that is forwarded, with loss; the first two ports
     ForwardingRate,
     /// §5.7: addresses that the device can learn; the first three ports or more
     AddressCapacity,
@@ -94,18 +94,20 @@ pub struct Settings {
     /// measured, else those of --initial-addresses]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N"))]
     pub learn_addresses: Option<u32>,
-    /// Frames per second that teach addresses, and that test whether they are known
+    /// Frames per second that teach addresses, and that test whether they are known (RFC 2889 §3: as
+    /// low as 50 for a device that learns slowly)
     #[cfg_attr(feature = "clap", arg(long, value_name = "FPS",
         default_value_t = Settings::default().address_rate))]
     pub address_rate: f64,
-    /// The time after which the device forgets an address, seconds
+    /// Pause in which the device forgets all addresses, seconds; longer than its aging time (§5.7.3)
     #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
         default_value_t = Settings::default().age_s))]
     pub age_s: f64,
     /// Command that empties the device's address table, instead of a wait for --age-s
     #[cfg_attr(feature = "clap", arg(long, value_name = "COMMAND"))]
     pub flush_command: Option<String>,
-    /// Loads of the test of broadcast latency, as parts of the broadcast throughput
+    /// Further loads at which to measure broadcast latency, as parts of the broadcast throughput;
+    /// RFC 2889 §5.10.3 measures one frame alone
     #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "RATIO",
         default_values_t = Settings::default().latency_loads))]
     pub latency_loads: Vec<f64>,
@@ -140,7 +142,8 @@ impl Default for Settings {
             max_addresses: 131_072,
             learn_addresses: None,
             address_rate: 1000.0,
-            age_s: 300.0,
+            // Above 300 s, to which most devices are set.
+            age_s: 310.0,
             flush_command: None,
             latency_loads: vec![0.5, 1.0],
         }
@@ -202,8 +205,8 @@ pub fn run(
         congestion::all(settings, rig, bench, outcome)?;
     }
     if wants(Test::ForwardPressure) {
-        let text = "forward pressure (§5.6.1): not run, as no port here can send with less than \
-                    the minimum gap of its medium";
+        let text = "forward pressure (§5.6.3.2): not run, as no port here can send with a gap \
+                    of 88 bits";
         outcome.notes.push(text.into());
     }
     if wants(Test::ForwardingRate) {

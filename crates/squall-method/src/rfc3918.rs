@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bench::{Bench, Halt},
     checks,
-    outcome::Outcome,
+    outcome::{Outcome, Table},
     rfc2544::FRAME_SIZES,
     rig::Rig,
 };
@@ -62,7 +62,7 @@ pub struct Settings {
         value_parser = clap::value_parser!(u32).range(1..=2_000_000),
         default_value_t = Settings::default().groups))]
     pub groups: u32,
-    /// Numbers of groups of the group matrix
+    /// Numbers of groups of the group matrix (RFC 3918 §4.2: from 10 on, in steps of 10)
     #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "N",
         default_values_t = Settings::default().matrix))]
     pub matrix: Vec<u32>,
@@ -75,10 +75,14 @@ pub struct Settings {
         value_parser = clap::value_parser!(u32).range(1..=2_000_000),
         default_value_t = Settings::default().max_groups))]
     pub max_groups: u32,
-    /// Length of a trial, seconds (RFC 3918: at least 30)
+    /// Length of a trial, seconds (RFC 3918 §3.1.5: at least 30)
     #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
         default_value_t = Settings::default().trial_s))]
     pub trial_s: f64,
+    /// Length of a latency trial, seconds (RFC 3918 §5.1: 120)
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
+        default_value_t = Settings::default().latency_s))]
+    pub latency_s: f64,
     /// End the search when less than this part of the rate is unknown
     #[cfg_attr(feature = "clap", arg(long, value_name = "RATIO",
         default_value_t = Settings::default().resolution))]
@@ -126,10 +130,11 @@ impl Default for Settings {
             frame_sizes: FRAME_SIZES.to_vec(),
             membership: Membership::Igmpv2,
             groups: 10,
-            matrix: vec![1, 10, 100],
+            matrix: (1..=10).map(|n| n * 10).collect(),
             multicast_shares: vec![0.5],
             max_groups: 65_536,
             trial_s: 30.0,
+            latency_s: 120.0,
             resolution: 0.001,
             join_rate: 1000.0,
             settle_s: 1.0,
@@ -146,6 +151,8 @@ impl Settings {
     pub fn quick(self) -> Self {
         Self {
             trial_s: self.trial_s.min(1.0),
+            latency_s: self.latency_s.min(2.0),
+            matrix: self.matrix.into_iter().take(3).collect(),
             resolution: self.resolution.max(0.005),
             settle_s: self.settle_s.min(0.5),
             repetitions: self.repetitions.min(2),
@@ -159,8 +166,12 @@ impl Settings {
     pub fn check(&self, rig: &Rig) -> Result<(), Halt> {
         let wrong = |text: String| Err(Halt::Usage(text));
         checks::ports(rig, "RFC 3918 takes one port that sends and 1 to 249 that receive")?;
-        let seconds =
-            [("trial_s", self.trial_s), ("settle_s", self.settle_s), ("delay_s", self.delay_s)];
+        let seconds = [
+            ("trial_s", self.trial_s),
+            ("latency_s", self.latency_s),
+            ("settle_s", self.settle_s),
+            ("delay_s", self.delay_s),
+        ];
         checks::positive(&seconds, checks::WEEK)?;
         let rates = [("join_rate", self.join_rate), ("probe_rate", self.probe_rate)];
         checks::within(&rates, 1.0..=1e7)?;
@@ -189,7 +200,24 @@ impl Settings {
     }
 }
 
-/// Runs the tests that `settings` names, in the RFC's order.
+/// What the RFC's reporting formats ask for of each test: the conditions.
+fn conditions(settings: &Settings, rig: &Rig) -> Table {
+    let mut table = Table::new("Conditions (RFC 3918)", &["", "Value"]);
+    for (name, value) in [
+        ("egress interfaces", (rig.ports.len() - 1).to_string()),
+        ("membership", settings.membership.name().into()),
+        ("groups", settings.groups.to_string()),
+        ("test duration", format!("{} s", settings.trial_s)),
+        ("test duration, latency", format!("{} s", settings.latency_s)),
+        ("offered load, join and leave delay", format!("{} frames/s", settings.probe_rate)),
+    ] {
+        table.rows.push(vec![name.into(), value]);
+    }
+    table
+}
+
+/// Runs the tests that `settings` names, in the RFC's order; but the capacity before the group
+/// matrix, which must not have more groups (§4.2).
 ///
 /// # Errors
 /// Why it stopped.
@@ -200,12 +228,17 @@ pub fn run(
     outcome: &mut Outcome,
 ) -> Result<(), Halt> {
     settings.check(rig)?;
+    outcome.tables.push(conditions(settings, rig));
     let wants = |test| settings.tests.contains(&test);
+    let capacity = match wants(Test::GroupCapacity) {
+        true => capacity::all(settings, rig, bench, outcome)?,
+        false => None,
+    };
     if wants(Test::MixedClass) {
         throughput::mixed(settings, rig, bench, outcome)?;
     }
     if wants(Test::GroupMatrix) {
-        throughput::matrix(settings, rig, bench, outcome)?;
+        throughput::matrix(settings, rig, capacity, bench, outcome)?;
     }
     if wants(Test::Aggregated) || wants(Test::Latency) {
         throughput::aggregated(settings, rig, bench, outcome)?;
@@ -216,11 +249,10 @@ pub fn run(
     if wants(Test::LeaveDelay) {
         delay::leave(settings, rig, bench, outcome)?;
     }
-    if wants(Test::GroupCapacity) {
-        capacity::all(settings, rig, bench, outcome)?;
-    }
     let text = "encapsulation and decapsulation (§4.4): not run, as its tunnels are the device's \
                 configuration; send them as streams of a profile with squall test rfc2544";
+    outcome.notes.push(text.into());
+    let text = "latency and join delay of a burdened device (§8): not run";
     outcome.notes.push(text.into());
     Ok(())
 }

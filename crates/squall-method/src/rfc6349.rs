@@ -24,7 +24,7 @@ pub struct Settings {
     #[cfg_attr(feature = "clap", arg(long, value_delimiter = ',', value_name = "N",
         default_values_t = Settings::default().connections))]
     pub connections: Vec<u32>,
-    /// Length that a transfer would have on an ideal path, seconds (§3.3.2: at least 30)
+    /// Length that a transfer would have on an ideal path, seconds (§5: at least 30)
     #[cfg_attr(feature = "clap", arg(long, value_name = "SECONDS",
         default_value_t = Settings::default().transfer_s))]
     pub transfer_s: f64,
@@ -110,13 +110,13 @@ struct Path {
 }
 
 impl Path {
-    /// §3.3.1: what TCP can carry of the bottleneck's rate.
+    /// §4.1.1: what TCP can carry of the bottleneck's rate.
     fn tcp_bps(&self) -> f64 {
         let mtu = f64::from(self.mtu);
         self.bottleneck_bps * (mtu - HEADERS) / (mtu + f64::from(ETHERNET))
     }
 
-    /// §4.1, octets.
+    /// §3.3.1, octets.
     fn bdp(&self) -> f64 {
         self.rtt_ns / 1e9 * self.bottleneck_bps / 8.0
     }
@@ -220,7 +220,7 @@ fn path_mtu(settings: &Settings, rig: &Rig, bench: &mut Bench<'_>) -> Result<Opt
     Ok((passed >= SMALLEST).then(|| passed - ETHERNET))
 }
 
-/// §3.2 refers to RFC 2544 for it.
+/// §3.2.2 refers to RFC 2544 for it.
 fn bottleneck(
     settings: &Settings,
     rig: &Rig,
@@ -243,10 +243,10 @@ fn say_path(path: &Path, outcome: &mut Outcome) {
     let bdp = path.bdp();
     for (name, value) in [
         ("path MTU (§3.1)", format!("{} octets", path.mtu)),
-        ("baseline round-trip time (§3.2)", ns(path.rtt_ns)),
-        ("bottleneck bandwidth (§3.2)", si(path.bottleneck_bps, "bit/s")),
-        ("bandwidth-delay product (§4.1)", si(bdp, "octets")),
-        ("highest TCP throughput (§3.3.1)", si(path.tcp_bps(), "bit/s")),
+        ("baseline round-trip time (§3.2.1)", ns(path.rtt_ns)),
+        ("bottleneck bandwidth (§3.2.2)", si(path.bottleneck_bps, "bit/s")),
+        ("bandwidth-delay product, least TCP window (§3.3.1)", si(bdp, "octets")),
+        ("highest TCP throughput (§4.1.1)", si(path.tcp_bps(), "bit/s")),
     ] {
         table.rows.push(vec![name.into(), value]);
     }
@@ -314,9 +314,11 @@ fn transfer(settings: &Settings, rig: &Rig, path: &Path, connections: u32) -> Tr
         http: Some(http),
         ..FlowLoad::default()
     };
+    // §4.3 averages over the transfer: after the ideal time the path may be idle again.
+    let probe = |lane| Lane { duration_s: Some(settings.transfer_s), ..lane };
     Trial {
         label: format!("transfer, {connections} connections"),
-        lanes: probes(settings, rig),
+        lanes: probes(settings, rig).into_iter().map(probe).collect(),
         // A path with loss takes longer; three times as long is long enough to know.
         duration_s: settings.transfer_s * 3.0,
         flows: Some(load),

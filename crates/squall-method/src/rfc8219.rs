@@ -12,7 +12,7 @@ use crate::{
     rig::Rig,
 };
 
-/// RFC 8219 §4.1.1, of IPv4; of IPv6 each is 20 octets longer behind a translator.
+/// RFC 8219 §5.1.1, of IPv4; of IPv6 each is 20 octets longer after a translator (84 for 64).
 pub const FRAME_SIZES: [u32; 13] =
     [64, 128, 256, 512, 768, 1024, 1280, 1518, 1522, 2048, 4096, 8192, 9216];
 /// By which an IPv6 header is longer than one of IPv4.
@@ -23,10 +23,10 @@ const LONGER: u32 = 20;
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Setup {
-    /// §3.1: IPv4 on one side, IPv6 on the other, with frames 20 octets longer
+    /// §4.1: IPv4 on one side, IPv6 on the other, with frames 20 octets longer
     #[default]
     Single,
-    /// §3.2: two devices, translating there and back; the same frames on both sides
+    /// §4.2: two devices, translating there and back; the same frames on both sides
     Dual,
 }
 
@@ -45,7 +45,7 @@ pub enum Test {
     Ipdv,
     /// §7.4: loss from the highest rate down
     FrameLoss,
-    /// §7.5: the longest burst without loss
+    /// §7.5: the longest burst without loss, by RFC 9004
     BackToBack,
     /// §7.6: how long frames are lost after an overload
     Recovery,
@@ -181,6 +181,9 @@ pub fn run(
     }
     let text = "DNS64 (§9): not run, as it measures a resolver by queries and answers, not a device \
                 by frames; see squall flows";
+    outcome.notes.push(text.into());
+    let text = "connections of stateful devices (§8), reset (§7.7) and overload scalability (§10): not \
+                run; see squall test capacity and squall test rfc2544 --tests reset";
     outcome.notes.push(text.into());
     Ok(())
 }

@@ -31,6 +31,8 @@ pub fn all(
         "Longest burst",
         "Least",
         "Most",
+        "Standard deviation",
+        "Searches",
         "Implied buffer time",
         "Corrected buffer time",
         "Buffer",
@@ -39,7 +41,7 @@ pub fn all(
     let mut table = Table::new("Back-to-back frames (RFC 9004)", &columns);
     for one in found {
         if one.limit != Limit::Device {
-            // RFC 9004 §5.1: it tells nothing of a device that keeps up.
+            // RFC 9004 §6.1: it tells nothing of a device that keeps up.
             outcome.notes.push(format!(
                 "back-to-back at {} octets: not run, as no rate that was offered exceeds the \
                  throughput",
@@ -58,7 +60,7 @@ pub fn all(
     Ok(())
 }
 
-/// The longest burst of which nothing is lost, by halves between one that passed and one that did
+/// The longest burst of which nothing is lost, to the frame, by halves between one that passed and one that did
 /// not; `before`: what the last search found.
 fn longest(
     settings: &Settings,
@@ -119,10 +121,11 @@ fn say(rig: &Rig, found: &Found, bursts: &[Burst], table: &mut Table, outcome: &
     let output = bursts.iter().map(|burst| burst.output).sum::<f64>() / n;
     let limit = bursts.iter().map(|b| b.limit).find(|l| *l != Limit::Device).unwrap_or_default();
     let rate = rig.lanes(size, 1.0).iter().map(|lane| lane.rate_fps).fold(0.0, f64::max);
-    // RFC 9004 §5.5; by what came out of the burst rather than by the throughput, whose error would
-    // count once for each frame of the burst.
+    // RFC 9004 §6.4.
     let implied_s = mean / rate;
     let corrected_s = implied_s * (1.0 - found.load);
+    // By what came out of the burst rather than by the throughput, whose error would count once for
+    // each frame of the burst.
     let buffer = mean * (1.0 - output);
     let mut push = |name, value, unit: &str, noise| {
         let (better, limit) = (Better::Higher, limit);
@@ -139,6 +142,8 @@ fn say(rig: &Rig, found: &Found, bursts: &[Burst], table: &mut Table, outcome: &
         format!("{mean:.1} frames"),
         least,
         most,
+        format!("{:.1} frames", variance.sqrt()),
+        bursts.len().to_string(),
         seconds(implied_s),
         seconds(corrected_s),
         format!("{buffer:.1} frames"),

@@ -12,10 +12,16 @@ use crate::{
 };
 
 const TAGGED: &str = "tagged";
+/// RFC 2544 §26.2 and RFC 3918 §5.1: the report states the definition.
+pub(crate) const LATENCY_NOTE: &str = "latency is from a frame's departure to its arrival, by the \
+    timestamps of the ports; the definitions of RFC 1242 (store-and-forward, bit forwarding) are not \
+    told apart";
 
 /// Of one frame size.
 struct Latency {
     size: u32,
+    /// Frames per second, all streams together.
+    fps: f64,
     /// Mean of the tagged frames, nanoseconds.
     tagged: Option<f64>,
     /// Of all frames of all trials.
@@ -87,7 +93,7 @@ fn of_size(
     all.mean = mean(&means);
     let spread = means.iter().fold(0.0_f64, |spread, one| spread.max((one - all.mean).abs()));
     let tagged = (!tagged.is_empty()).then(|| mean(&tagged));
-    Ok(Some(Latency { size: found.size, tagged, all, spread }))
+    Ok(Some(Latency { size: found.size, fps: found.fps, tagged, all, spread }))
 }
 
 /// The streams; the frame in the middle of the first is one of its own, and tagged.
@@ -106,8 +112,18 @@ fn trial(settings: &Settings, rig: &Rig, found: &Found, label: String) -> Trial 
 }
 
 fn say(measured: &[Latency], outcome: &mut Outcome) {
-    let columns =
-        ["Frame size", "Latency (tagged)", "Minimum", "Mean", "p50", "p99", "p99.9", "Maximum"];
+    outcome.notes.push(LATENCY_NOTE.into());
+    let columns = [
+        "Frame size",
+        "Rate",
+        "Latency (tagged)",
+        "Minimum",
+        "Mean",
+        "p50",
+        "p99",
+        "p99.9",
+        "Maximum",
+    ];
     let mut table = Table::new("Latency at the throughput rate (RFC 2544 §26.2)", &columns);
     let mut series = [("tagged", vec![]), ("mean", vec![]), ("p99", vec![])];
     for one in measured {
@@ -115,7 +131,8 @@ fn say(measured: &[Latency], outcome: &mut Outcome) {
         let all = one.all;
         let times = [all.min as f64, all.mean, all.p50 as f64, all.p99 as f64, all.p999 as f64];
         let cells = times.into_iter().chain([all.max as f64]).map(ns);
-        table.rows.push([one.size.to_string(), tagged].into_iter().chain(cells).collect());
+        let head = [one.size.to_string(), format!("{:.0} frames/s", one.fps), tagged];
+        table.rows.push(head.into_iter().chain(cells).collect());
         let values = [one.tagged.unwrap_or(f64::NAN), all.mean, all.p99 as f64];
         for (line, value) in series.iter_mut().zip(values).filter(|(_, value)| value.is_finite()) {
             line.1.push((f64::from(one.size), value));

@@ -22,7 +22,7 @@ pub fn overload(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), Halt> {
-    let columns = ["Frame size", "Overload", "Then", "Lost after", "Recovery time"];
+    let columns = ["Frame size", "Throughput", "Overload", "Then", "Lost after", "Recovery time"];
     let mut table = Table::new("System recovery (RFC 2544 §26.5)", &columns);
     let bound = |one: &&Found| one.load > 0.0 && one.limit == Limit::Device;
     for one in found.iter().filter(|one| !bound(one)) {
@@ -52,6 +52,7 @@ pub fn overload(
         let rate = |load: f64| format!("{:.0} frames/s", load * rig.total_fps(one.size));
         table.rows.push(vec![
             one.size.to_string(),
+            rate(one.load),
             rate((one.load * OVERLOAD).min(1.0)),
             rate((one.load * OVERLOAD).min(1.0) * AFTER),
             lost.to_string(),

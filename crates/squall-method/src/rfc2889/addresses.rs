@@ -12,7 +12,7 @@ use crate::{
     bracket::{Bracket, Judged},
     outcome::{Better, Figure, Limit, Outcome, Table},
     rig::Rig,
-    stations::{mac, stations, strays},
+    stations::{broadcast, mac, stations, strays},
     trial::{Action, Lane, Measured, Template, Trial},
 };
 
@@ -23,6 +23,8 @@ const FLUSH_S: f64 = 1.0;
 /// Between the phases of a trial.
 const REST_S: f64 = 0.2;
 const LANE: &str = "test frames";
+const TRIALS: [&str; 6] =
+    ["Addresses", "Learning rate", "Test frames", "Forwarded", "Flooded", "Result"];
 
 pub(super) fn all(
     settings: &Settings,
@@ -55,11 +57,13 @@ fn capacity(
     outcome: &mut Outcome,
 ) -> Result<u32, Halt> {
     let most = settings.max_addresses;
+    let mut trials = Table::new("Address caching capacity, trials (RFC 2889 §5.7.5)", &TRIALS);
     let (mut known, mut failed, mut limit) = (1, None, Limit::Device);
     let mut next = settings.initial_addresses;
     while next > known && failed.is_none_or(|failed| next < failed) {
         let label = format!("address caching capacity, {next} addresses");
         let measured = bench.trial(trial(settings, rig, next, settings.address_rate, label))?;
+        trials.rows.push(row(rig, next, settings.address_rate, &measured));
         // Known is known, however late the generator was.
         let passed = known_all(rig, next, &measured);
         match (measured.kept(), passed) {
@@ -91,7 +95,16 @@ fn capacity(
     };
     let learning = format!("{} frames/s", settings.address_rate);
     table.rows.push(vec![capacity.to_string(), age, learning, limit.mark().into()]);
-    outcome.tables.push(table);
+    outcome.tables.extend([table, trials]);
+    // §5.7.3: the last address is tested before the first one has aged out.
+    let tried_s = 2.0 * f64::from(failed.unwrap_or(known)) / settings.address_rate;
+    if settings.flush_command.is_none() && tried_s > settings.age_s {
+        outcome.notes.push(format!(
+            "address caching capacity: to learn and test took {tried_s:.0} s, more than age_s = {}: \
+             addresses can have aged out; try a higher --address-rate",
+            settings.age_s
+        ));
+    }
     outcome.verdict.text.push(format!("address caching capacity: {capacity} addresses"));
     Ok(capacity)
 }
@@ -105,11 +118,13 @@ fn learning_rate(
 ) -> Result<(), Halt> {
     // The frames that teach have the least size.
     let most = rig.port_fps(64);
+    let mut trials = Table::new("Address learning rate, trials (RFC 2889 §5.8.5)", &TRIALS);
     let mut bracket = Bracket::new(settings.resolution, (1.0 / most).min(0.5));
     while let Some(load) = bracket.next() {
         let fps = load * most;
         let label = format!("address learning rate, {}", si(fps, "frames/s"));
         let measured = bench.trial(trial(settings, rig, addresses, fps, label))?;
+        trials.rows.push(row(rig, addresses, fps, &measured));
         bracket.record(load, judge(rig, addresses, &measured));
     }
     let limit = match bracket {
@@ -128,8 +143,31 @@ fn learning_rate(
     let mut table = Table::new("Address learning rate (RFC 2889 §5.8)", &columns);
     let row = [addresses.to_string(), format!("{fps:.0} frames/s"), limit.mark().into()];
     table.rows.push(row.into());
-    outcome.tables.push(table);
+    outcome.tables.extend([table, trials]);
     Ok(())
+}
+
+/// What the RFC asks to report of each trial.
+fn row(rig: &Rig, addresses: u32, learning_fps: f64, measured: &Measured) -> Vec<String> {
+    let (sent, received) = measured.lane(LANE).map_or((0, 0), |lane| (lane.sent, lane.received));
+    let result = match (known_all(rig, addresses, measured), measured.kept()) {
+        (true, _) => "passed",
+        (false, true) => "failed",
+        (false, false) => "generator-bound",
+    };
+    vec![
+        addresses.to_string(),
+        format!("{learning_fps:.0} frames/s"),
+        sent.to_string(),
+        received.to_string(),
+        flooded(rig, measured).to_string(),
+        result.into(),
+    ]
+}
+
+/// Test frames at ports that neither learn nor test.
+fn flooded(rig: &Rig, measured: &Measured) -> u64 {
+    strays(measured, rig.ports.iter().skip(TESTS + 1))
 }
 
 /// `addresses` are all but one on the learning port: that of the test port is in the table, too.
@@ -160,7 +198,8 @@ fn trial(
         start_s,
         ..Lane::default()
     };
-    let announce = template(TESTS, LEARNS, None, true);
+    // §5.7.3: a broadcast.
+    let announce = Template { plain: true, ..broadcast(rig, TESTS, 1) };
     let teach = template(LEARNS, TESTS, stations("eth.src", LEARNS, learned), true);
     let test = template(TESTS, LEARNS, stations("eth.dst", LEARNS, learned), false);
     Trial {
@@ -188,5 +227,5 @@ fn judge(rig: &Rig, addresses: u32, measured: &Measured) -> Judged {
 fn known_all(rig: &Rig, addresses: u32, measured: &Measured) -> bool {
     let lane = measured.lane(LANE);
     let came = lane.is_some_and(|lane| lane.sent == u64::from(addresses - 1) && lane.lost == 0);
-    came && strays(measured, rig.ports.iter().skip(TESTS + 1)) == 0
+    came && flooded(rig, measured) == 0
 }

@@ -5,11 +5,11 @@ use squall_report::render::human::{ns, ratio};
 use super::{Settings, rate};
 use crate::{
     bench::{Bench, Halt},
-    outcome::{Better, Figure, Limit, Outcome, Table},
+    outcome::{Better, Figure, Limit, Outcome, Plot, Series, Table},
     rig::Rig,
     search::Search,
     stations::{arrived, broadcast},
-    trial::{Lane, Measured, Trial},
+    trial::{Delay, Lane, Measured, Trial},
 };
 
 const LANE: &str = "broadcast";
@@ -24,6 +24,7 @@ pub(super) fn all(
     let mut table = Table::new("Broadcast frame forwarding (RFC 2889 §5.10)", &columns);
     let columns = ["Frame size", "Load", "Minimum", "Mean", "p99", "Maximum"];
     let mut latency = Table::new("Broadcast latency (RFC 2889 §5.10)", &columns);
+    let mut lines = [Vec::new(), Vec::new()];
     for &size in &settings.frame_sizes {
         let trial = |load: f64, label| trial(settings, rig, size, load, label);
         let loss = |measured: &Measured| worst_loss(rig, measured);
@@ -44,26 +45,55 @@ pub(super) fn all(
             ratio(highest.load),
             highest.limit.mark().into(),
         ]);
+        lines[0].push((f64::from(size), fps));
+        lines[1].push((f64::from(size), rig.port_fps(size)));
+        let measured = bench.trial(one_frame(settings, rig, size))?;
+        if let Some(delay) = measured.delay().filter(|_| measured.kept()) {
+            say(size, "1 frame", &delay, &mut latency);
+            outcome.figures.push(figure(format!("broadcast_latency/{size}"), &delay));
+        }
         for part in settings.latency_loads.iter().filter(|_| highest.load > 0.0) {
             let load = highest.load * part;
             let label = format!("broadcast latency, {size} octets, {}", ratio(load));
             let measured = bench.trial(trial(load, label))?;
             let Some(delay) = measured.delay().filter(|_| measured.kept()) else { continue };
-            let times = [delay.min as f64, delay.mean, delay.p99 as f64, delay.max as f64];
-            let head = [size.to_string(), ratio(load)];
-            latency.rows.push(head.into_iter().chain(times.map(ns)).collect());
-            outcome.figures.push(Figure {
-                name: format!("broadcast_latency@{:.0}%/{size}", part * 100.0),
-                value: delay.mean,
-                unit: "ns".into(),
-                better: Better::Lower,
-                uncertainty: (delay.p99 as f64 - delay.min as f64) / 2.0,
-                limit: Limit::Device,
-            });
+            say(size, &ratio(load), &delay, &mut latency);
+            let name = format!("broadcast_latency@{:.0}%/{size}", part * 100.0);
+            outcome.figures.push(figure(name, &delay));
         }
     }
     outcome.tables.extend([table, latency]);
+    let [forwarded, most] = lines;
+    outcome.plots.push(Plot {
+        title: "Broadcast frame forwarding".into(),
+        x: "Frame size, octets".into(),
+        y: "Frames/s at a receiver".into(),
+        series: vec![
+            Series { label: "measured".into(), points: forwarded },
+            Series { label: "highest rate".into(), points: most },
+        ],
+    });
     Ok(())
+}
+
+fn say(size: u32, load: &str, delay: &Delay, table: &mut Table) {
+    let times = [delay.min as f64, delay.mean, delay.p99 as f64, delay.max as f64];
+    let head = [size.to_string(), load.to_owned()];
+    table.rows.push(head.into_iter().chain(times.map(ns)).collect());
+}
+
+fn figure(name: String, delay: &Delay) -> Figure {
+    let spread = (delay.p99 as f64 - delay.min as f64) / 2.0;
+    Figure::new(name, delay.mean, "ns", Better::Lower, spread, Limit::Device)
+}
+
+/// §5.10.3: a single frame.
+fn one_frame(settings: &Settings, rig: &Rig, size: u32) -> Trial {
+    let label = format!("broadcast latency, {size} octets, 1 frame");
+    let mut one = trial(settings, rig, size, 1.0, label);
+    one.lanes.iter_mut().for_each(|lane| lane.frames = Some(1));
+    one.duration_s = one.duration_s.min(1.0);
+    one
 }
 
 fn trial(settings: &Settings, rig: &Rig, size: u32, load: f64, label: String) -> Trial {

@@ -3,7 +3,7 @@
 
 use squall_report::render::human::ratio;
 
-use super::{Settings, mesh::Mesh};
+use super::{Settings, mesh::Mesh, rate};
 use crate::{
     bench::{Bench, Halt},
     outcome::{Better, Figure, Limit, Outcome, Table},
@@ -28,6 +28,9 @@ pub(super) fn all(
         "Loss at the congested port",
         "Head-of-line blocking",
         "Back pressure",
+        "Offered",
+        "Forwarded, uncongested",
+        "Forwarded, congested",
     ];
     let mut table = Table::new("Congestion control (RFC 2889 §5.5)", &columns);
     let (uncongested, congested) = (&rig.ports[2], &rig.ports[3]);
@@ -60,9 +63,23 @@ pub(super) fn all(
                 limit: Limit::Device,
             });
         }
+        let fps = |frames: u64| frames as f64 / settings.trial_s;
+        let forwarded = |port: &str| fps(lanes(port).map(|lane| lane.received).sum());
+        let [free_fps, full_fps] = [uncongested, congested].map(|port| forwarded(port));
+        let offered = [uncongested, congested].map(|port| lanes(port).map(|lane| lane.sent).sum());
+        let offered_fps = fps(offered.iter().sum::<u64>());
+        for (name, value) in [("uncongested_rate", free_fps), ("congested_rate", full_fps)] {
+            outcome.figures.push(rate(
+                format!("{name}/{size}"),
+                value,
+                value * 0.001,
+                Limit::Device,
+            ));
+        }
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
         let row = [size.to_string(), ratio(free), ratio(full), yes(free > 0.0), yes(full == 0.0)];
-        table.rows.push(row.into());
+        let rates = [offered_fps, free_fps, full_fps].map(|fps| format!("{fps:.0} frames/s"));
+        table.rows.push(row.into_iter().chain(rates).collect());
     }
     outcome.tables.push(table);
     Ok(())

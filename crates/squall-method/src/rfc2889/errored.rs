@@ -9,6 +9,8 @@ use crate::{
     trial::{Lane, Template, Trial},
 };
 
+/// The RFC sends them at several loads for 30 s; a filter shows itself by [`FRAMES`] at a low rate.
+///
 /// Kind, and frame size with FCS. 60 octets hold the signature; 1523 is above the largest frame
 /// with a VLAN tag.
 const KINDS: [(&str, u32); 2] = [("undersize", 60), ("oversize", 1523)];
@@ -20,7 +22,7 @@ pub(super) fn all(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), Halt> {
-    let columns = ["Kind", "Frame size", "Sent", "Forwarded", "Filtered"];
+    let columns = ["Kind", "Frame size", "Sent", "Forwarded", "Result"];
     let mut table = Table::new("Errored frames filtering (RFC 2889 §5.9)", &columns);
     for (kind, size) in KINDS {
         let trial = trial(settings, rig, kind, size);
@@ -46,13 +48,9 @@ pub(super) fn all(
             uncertainty: 0.0,
             limit: Limit::Device,
         });
-        let filtered = match lane.received {
-            0 => "yes",
-            n if n < lane.sent => "in part",
-            _ => "no",
-        };
+        let result = if lane.received == 0 { "pass" } else { "fail" };
         let counts = [u64::from(size), lane.sent, lane.received].map(|n| n.to_string());
-        let row = [kind.to_owned()].into_iter().chain(counts).chain([filtered.to_owned()]);
+        let row = [kind.to_owned()].into_iter().chain(counts).chain([result.to_owned()]);
         table.rows.push(row.collect());
     }
     outcome.tables.push(table);

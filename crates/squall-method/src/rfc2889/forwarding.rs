@@ -1,4 +1,4 @@
-//! §5.6.2: the maximum forwarding rate. The load rises from the throughput in steps, as a device
+//! §5.6.3.1: the maximum forwarding rate. The load rises from the throughput in steps, as a device
 //! may forward less when it is offered more.
 
 use squall_report::render::human::ratio;
@@ -20,7 +20,7 @@ pub(super) fn all(
 ) -> Result<(), Halt> {
     let columns =
         ["Frame size", "Throughput", "Maximum forwarding rate", "At a load of", "At most load", ""];
-    let mut table = Table::new("Maximum forwarding rate (RFC 2889 §5.6.2)", &columns);
+    let mut table = Table::new("Maximum forwarding rate (RFC 2889 §5.6.3.1)", &columns);
     let mut series = Vec::new();
     for &size in &settings.frame_sizes {
         let mesh = Mesh::new(settings, rig, vec![(0, 1)], size);

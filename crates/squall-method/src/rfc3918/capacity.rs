@@ -17,12 +17,14 @@ const LANE: &str = "test frames";
 const MEMBER: usize = 1;
 const FLUSH_S: f64 = 1.0;
 
+/// By doubling and halving rather than the RFC's steps, each of which would take a trial. The
+/// device's limit, if that is what ended the search.
 pub(super) fn all(
     settings: &Settings,
     rig: &Rig,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Halt> {
+) -> Result<Option<u32>, Halt> {
     let most = settings.max_groups;
     let (mut kept, mut failed, mut limit) = (0, None, Limit::Device);
     let mut next = settings.groups.min(most);
@@ -49,7 +51,7 @@ pub(super) fn all(
                     kept";
         outcome.notes.push(text.into());
     }
-    Ok(())
+    Ok((limit == Limit::Device).then_some(kept))
 }
 
 fn trial(settings: &Settings, rig: &Rig, count: u32) -> Trial {

@@ -1,5 +1,9 @@
 //! §6: how long it takes until a join or a leave has its effect. A stream to the group measures it:
 //! its frames are numbered, so those that came say when the device began or ceased to forward.
+//!
+//! The join delay is that of method A (§6.1): one receiver, and a group that the device does not
+//! know. The RFC recommends the stream to have the aggregated throughput; a lower rate does not
+//! queue, and the settings name it.
 
 use squall_report::render::human::seconds;
 
@@ -55,7 +59,7 @@ pub(super) fn join(
         }
         delays.push(first_s - BEFORE_S + latency_s(lane));
     }
-    say("Group join delay (RFC 3918 §6.1)", "join_delay", settings, &delays, outcome);
+    say("Group join delay (RFC 3918 §6.1, method A)", "join_delay", settings, &delays, outcome);
     Ok(())
 }
 

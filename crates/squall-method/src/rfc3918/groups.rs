@@ -25,6 +25,17 @@ pub enum Membership {
     Mldv1,
 }
 
+impl Membership {
+    /// As a report has it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Igmpv2 => "IGMPv2",
+            Self::Igmpv3 => "IGMPv3",
+            Self::Mldv1 => "MLDv1",
+        }
+    }
+}
+
 /// Consecutive groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Groups {

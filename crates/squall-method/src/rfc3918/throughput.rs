@@ -9,6 +9,7 @@ use super::{
 use crate::{
     bench::{Bench, Halt},
     outcome::{Better, Figure, Limit, Outcome, Plot, Series, Table},
+    rfc2544::LATENCY_NOTE,
     rig::Rig,
     search::{Highest, Search},
     stations::{arrived, unicast},
@@ -37,7 +38,11 @@ impl Traffic<'_> {
     }
 
     fn trial(&self, load: f64, label: String) -> Trial {
-        let phases = Phases::new(self.settings, self.groups, self.settings.trial_s);
+        self.trial_of(self.settings.trial_s, load, label)
+    }
+
+    fn trial_of(&self, data_s: f64, load: f64, label: String) -> Trial {
+        let phases = Phases::new(self.settings, self.groups, data_s);
         let fps = self.rig.port_fps(self.size) * load;
         let lane = |name: String, template, rate_fps| Lane {
             name,
@@ -45,7 +50,7 @@ impl Traffic<'_> {
             frame_size: Some(self.size),
             rate_fps,
             start_s: phases.data_s,
-            duration_s: Some(self.settings.trial_s),
+            duration_s: Some(data_s),
             ..Lane::default()
         };
         let (settings, rig) = (self.settings, self.rig);
@@ -53,10 +58,12 @@ impl Traffic<'_> {
         lanes.push(lane(MULTICAST.into(), self.groups.data(rig, 0), fps * self.share));
         let each = fps * (1.0 - self.share) / self.receivers().len() as f64;
         if each > 0.0 {
-            lanes.extend(
-                self.receivers()
-                    .map(|to| lane(self.unicast_name(to), unicast(rig, 0, to, 1), each)),
-            );
+            // §4.1: m1 u1 m2 u2 ..., each receiver in turn.
+            let turn_s = 1.0 / (fps * (1.0 - self.share));
+            lanes.extend(self.receivers().zip(0..).map(|(to, turn)| {
+                let lane = lane(self.unicast_name(to), unicast(rig, 0, to, 1), each);
+                Lane { start_s: phases.data_s + (f64::from(turn) + 0.5) * turn_s, ..lane }
+            }));
         }
         Trial { label, lanes, duration_s: phases.end_s, ..Trial::default() }
     }
@@ -72,6 +79,17 @@ impl Traffic<'_> {
             }
         };
         (sent, self.receivers().map(came).collect())
+    }
+
+    /// Multicast and unicast frames that were offered at the highest load.
+    fn offered(&self, highest: &Highest) -> [String; 2] {
+        let at = highest.trials.iter().find(|(load, _)| *load == highest.offered);
+        let frames = |name: &str| {
+            let lane = at.and_then(|(_, measured)| measured.lane(name));
+            lane.map_or(0, |lane| lane.sent)
+        };
+        let unicast = self.receivers().map(|to| frames(&self.unicast_name(to)));
+        [frames(MULTICAST), unicast.sum()].map(|frames: u64| frames.to_string())
     }
 
     /// The loss ratio of the class and receiver that fare worst.
@@ -107,6 +125,8 @@ pub(super) fn mixed(
     let columns = [
         "Frame size",
         "Multicast share",
+        "Multicast offered",
+        "Unicast offered",
         "Throughput",
         "Multicast",
         "Unicast",
@@ -126,9 +146,12 @@ pub(super) fn mixed(
             let figure = Figure::new(name, fps, "frames/s", Better::Higher, noise, highest.limit);
             outcome.figures.push(figure);
             let rate = |fps: f64| format!("{fps:.0} frames/s");
+            let [multicast, unicast] = traffic.offered(&highest);
             table.rows.push(vec![
                 size.to_string(),
                 ratio(share),
+                multicast,
+                unicast,
                 rate(fps),
                 rate(fps * share),
                 rate(fps * (1.0 - share)),
@@ -141,9 +164,11 @@ pub(super) fn mixed(
     Ok(())
 }
 
+/// `capacity`: the groups that the device keeps, if they are known.
 pub(super) fn matrix(
     settings: &Settings,
     rig: &Rig,
+    capacity: Option<u32>,
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), Halt> {
@@ -151,9 +176,14 @@ pub(super) fn matrix(
         ["Frame size", "Groups", "Offered", "Least at a receiver", "Forwarded", "Forwarding rate"];
     let mut table = Table::new("Scaled group forwarding matrix (RFC 3918 §4.2)", &columns);
     let mut series = Vec::new();
+    let fits = |count: u32| capacity.is_none_or(|capacity| count <= capacity);
+    for count in settings.matrix.iter().filter(|count| !fits(**count)) {
+        let text = "not run, as the device keeps fewer (RFC 3918 §4.2)";
+        outcome.notes.push(format!("group matrix of {count} groups: {text}"));
+    }
     for size in settings.sizes() {
         let mut points = Vec::new();
-        for &count in &settings.matrix {
+        for &count in settings.matrix.iter().filter(|count| fits(**count)) {
             let groups = Groups::new(settings, 0, count);
             let traffic = Traffic { settings, rig, groups, size, share: 1.0 };
             let label = format!("group matrix, {size} octets, {count} groups");
@@ -208,9 +238,11 @@ pub(super) fn aggregated(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), Halt> {
-    let columns = ["Frame size", "Throughput", "All receivers", "Of the highest rate", ""];
+    let columns =
+        ["Frame size", "Offered", "Throughput", "All receivers", "Of the highest rate", ""];
     let mut table = Table::new("Aggregated multicast throughput (RFC 3918 §4.3)", &columns);
-    let columns = ["Frame size", "Minimum", "Mean", "p99", "Maximum", "Maximum - minimum"];
+    // §5.1 times one tagged frame at each receiver; here each frame is timed, at all receivers.
+    let columns = ["Frame size", "Rate", "Minimum", "Mean", "p99", "Maximum", "Maximum - minimum"];
     let mut latency = Table::new("Multicast latency (RFC 3918 §5)", &columns);
     let mut each = Vec::new();
     let wants = |test| settings.tests.contains(&test);
@@ -223,8 +255,10 @@ pub(super) fn aggregated(
         let noise = fps * settings.resolution;
         let (name, better) = (format!("aggregated/{size}"), Better::Higher);
         outcome.figures.push(Figure::new(name, fps, "frames/s", better, noise, highest.limit));
+        let [offered, _] = traffic.offered(&highest);
         table.rows.push(vec![
             size.to_string(),
+            offered,
             format!("{fps:.0} frames/s"),
             format!("{:.0} frames/s", fps * traffic.receivers().len() as f64),
             ratio(highest.load),
@@ -232,17 +266,21 @@ pub(super) fn aggregated(
         ]);
         if wants(Test::Latency) && highest.load > 0.0 {
             let label = format!("multicast latency, {size} octets");
-            let measured = bench.trial(traffic.trial(highest.load, label))?;
-            say_latency(size, &measured, &mut latency, outcome);
+            let trial = traffic.trial_of(settings.latency_s, highest.load, label);
+            let measured = bench.trial(trial)?;
+            say_latency(size, fps, &measured, &mut latency, outcome);
         }
     }
     outcome.tables.push(table);
-    outcome.tables.extend(wants(Test::Latency).then_some(latency));
+    if wants(Test::Latency) {
+        outcome.tables.push(latency);
+        outcome.notes.push(LATENCY_NOTE.into());
+    }
     outcome.verdict.text.push(format!("aggregated multicast throughput: {}", each.join(", ")));
     Ok(())
 }
 
-fn say_latency(size: u32, measured: &Measured, table: &mut Table, outcome: &mut Outcome) {
+fn say_latency(size: u32, fps: f64, measured: &Measured, table: &mut Table, outcome: &mut Outcome) {
     let Some(delay) = measured.delay().filter(|_| measured.kept()) else {
         let text = "nothing came, or the generator did not keep to the rate";
         outcome.notes.push(format!("multicast latency at {size} octets: not measured, as {text}"));
@@ -255,5 +293,6 @@ fn say_latency(size: u32, measured: &Measured, table: &mut Table, outcome: &mut 
         outcome.figures.push(Figure::new(name, value, "ns", Better::Lower, spread, Limit::Device));
     }
     let times = [delay.min as f64, delay.mean, delay.p99 as f64, delay.max as f64, range];
-    table.rows.push([size.to_string()].into_iter().chain(times.map(ns)).collect());
+    let head = [size.to_string(), format!("{fps:.0} frames/s")];
+    table.rows.push(head.into_iter().chain(times.map(ns)).collect());
 }

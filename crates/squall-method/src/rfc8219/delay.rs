@@ -7,7 +7,7 @@ use super::{Settings, Test};
 use crate::{
     bench::{Bench, Halt},
     outcome::{Better, Figure, Limit, Outcome, Table},
-    rfc2544::Found,
+    rfc2544::{Found, LATENCY_NOTE},
     rig::Rig,
     trial::{Delay, Lane, Measured, Trial},
 };
@@ -23,8 +23,16 @@ pub(super) fn latency(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), Halt> {
-    let columns =
-        ["Frame size", "Typical latency", "1st", "99th", "Worst-case latency", "1st", "99th"];
+    let columns = [
+        "Frame size",
+        "Rate",
+        "Typical latency",
+        "1st",
+        "99th",
+        "Worst-case latency",
+        "1st",
+        "99th",
+    ];
     let mut table = Table::new("Latency at the throughput rate (RFC 8219 §7.2)", &columns);
     for one in found.iter().filter(|one| one.load > 0.0) {
         let (mut typical, mut worst) = (Sample::default(), Sample::default());
@@ -39,7 +47,7 @@ pub(super) fn latency(
             worst.0.push(delay.p999 as f64);
         }
         let figures = [("typical_latency", &typical), ("worst_case_latency", &worst)];
-        if !say(one.size, &figures, &mut table, outcome) {
+        if !say(one, &figures, &mut table, outcome) {
             none("latency", one.size, outcome);
         } else if least < LEAST_TAGGED {
             outcome.notes.push(format!(
@@ -50,6 +58,7 @@ pub(super) fn latency(
         }
     }
     outcome.tables.push(table);
+    outcome.notes.push(LATENCY_NOTE.into());
     Ok(())
 }
 
@@ -81,10 +90,22 @@ pub(super) fn variation(
     bench: &mut Bench<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), Halt> {
-    let columns = ["Frame size", "PDV", "1st", "99th"];
+    let columns = ["Frame size", "Rate", "PDV", "1st", "99th"];
     let mut pdv = Table::new("Packet delay variation (RFC 8219 §7.3.1)", &columns);
-    let columns =
-        ["Frame size", "Minimum", "1st", "99th", "Mean", "1st", "99th", "Maximum", "1st", "99th"];
+    // Of the magnitudes: the least change, not the largest decrease, is the minimum.
+    let columns = [
+        "Frame size",
+        "Rate",
+        "Minimum",
+        "1st",
+        "99th",
+        "Median",
+        "1st",
+        "99th",
+        "Maximum",
+        "1st",
+        "99th",
+    ];
     let mut ipdv = Table::new("Inter-packet delay variation (RFC 8219 §7.3.2)", &columns);
     let wants = |test| settings.tests.contains(&test);
     for one in found.iter().filter(|one| one.load > 0.0) {
@@ -99,16 +120,16 @@ pub(super) fn variation(
             }
             pdvs.0.extend(worst_pdv(&measured));
             if let Some(delay) = measured.ipdv() {
-                let values = [delay.min as f64, delay.mean, delay.max as f64];
+                let values = [delay.min, delay.p50, delay.max].map(|ns| ns as f64);
                 ipdvs.iter_mut().zip(values).for_each(|(sample, value)| sample.0.push(value));
             }
         }
-        if wants(Test::Pdv) && !say(one.size, &[("pdv", &pdvs)], &mut pdv, outcome) {
+        if wants(Test::Pdv) && !say(one, &[("pdv", &pdvs)], &mut pdv, outcome) {
             none("PDV", one.size, outcome);
         }
-        let [min, mean, max] = &ipdvs;
-        let figures = [("ipdv.min", min), ("ipdv.mean", mean), ("ipdv.max", max)];
-        if wants(Test::Ipdv) && !say(one.size, &figures, &mut ipdv, outcome) {
+        let [min, median, max] = &ipdvs;
+        let figures = [("ipdv.min", min), ("ipdv.median", median), ("ipdv.max", max)];
+        if wants(Test::Ipdv) && !say(one, &figures, &mut ipdv, outcome) {
             none("IPDV", one.size, outcome);
         }
     }
@@ -149,8 +170,14 @@ impl Sample {
 }
 
 /// A row, and a figure for each sample; `false`: there is nothing to say.
-fn say(size: u32, samples: &[(&str, &Sample)], table: &mut Table, outcome: &mut Outcome) -> bool {
-    let mut row = vec![size.to_string()];
+fn say(
+    found: &Found,
+    samples: &[(&str, &Sample)],
+    table: &mut Table,
+    outcome: &mut Outcome,
+) -> bool {
+    let size = found.size;
+    let mut row = vec![size.to_string(), format!("{:.0} frames/s", found.fps)];
     for (name, sample) in samples {
         let quantiles = (sample.median(), sample.quantile(0.01), sample.quantile(0.99));
         let (Some(median), Some(low), Some(high)) = quantiles else { return false };

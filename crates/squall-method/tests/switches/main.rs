@@ -154,7 +154,11 @@ fn head_of_line_blocking_is_told_from_congestion() {
     let lost = value(&outcome, "congested_loss/64");
     assert!((lost - 1.0 / 3.0).abs() < 0.005, "{lost}");
     assert_eq!(value(&outcome, "uncongested_loss/64"), 0.0);
-    assert_eq!(outcome.tables[0].rows[0][3..], ["no".to_owned(), "no".to_owned()]);
+    assert_eq!(outcome.tables[0].rows[0][3..5], ["no".to_owned(), "no".to_owned()]);
+    // §5.5.3: half of the load, and all that the port carries.
+    let rates = ["uncongested_rate/64", "congested_rate/64"].map(|name| value(&outcome, name));
+    assert!((rates[0] - MOST / 2.0).abs() < MOST * 0.01, "{rates:?}");
+    assert!((rates[1] - MOST).abs() < MOST * 0.01, "{rates:?}");
     let shared = Make { fps: MOST * 0.77, depth: 1000, shared: Some(100), ..Make::default() };
     let outcome = run(&shared, Method::Rfc2889(switch(tests)));
     assert!(value(&outcome, "uncongested_loss/64") > 0.01);
@@ -171,6 +175,10 @@ fn a_device_that_forwards_less_under_overload_has_its_maximum_below_the_most_loa
         rfc2889::Settings { load_step: 0.05, ..switch(&[rfc2889::Test::ForwardingRate]) };
     let outcome = run(&make, Method::Rfc2889(settings));
     found("maximum forwarding rate", value(&outcome, "max_forwarding_rate/64"), 5_250.0);
+    let mesh = rfc2889::Settings { load_step: 0.05, ..switch(&[rfc2889::Test::Unidirectional]) };
+    let mesh = run(&make, Method::Rfc2889(mesh));
+    let most = value(&mesh, "max_forwarding_rate.unidirectional/64");
+    assert!(most > value(&mesh, "forwarding_rate.unidirectional/64"), "{most}");
     let last = outcome.plots[0].series[0].points.last().unwrap();
     assert!(last.0 == 100.0 && (last.1 - MOST / 2.0).abs() < MOST * 0.01, "{last:?}");
 }
@@ -186,8 +194,10 @@ fn broadcast_and_errored_frames_come_as_the_device_forwards_them() {
         found("broadcast", value(&outcome, "broadcast/64"), fps);
         // A frame takes its own time in the queue, and the device's delay.
         let least = 1e9 / fps + 5_000.0;
-        let latency = value(&outcome, "broadcast_latency@50%/64");
-        assert!((latency - least).abs() < 10.0, "{latency}, {least}");
+        for name in ["broadcast_latency/64", "broadcast_latency@50%/64"] {
+            let latency = value(&outcome, name);
+            assert!((latency - least).abs() < 10.0, "{name}: {latency}, {least}");
+        }
         for kind in ["undersize", "oversize"] {
             let part = value(&outcome, &format!("forwarded.{kind}"));
             assert_eq!(part, f64::from(u8::from(!filters_errors)));
@@ -214,6 +224,7 @@ fn multicast(tests: &[rfc3918::Test], membership: rfc3918::Membership) -> rfc391
         tests: tests.to_vec(),
         frame_sizes: vec![100],
         trial_s: 1.0,
+        latency_s: 1.0,
         resolution: 0.002,
         repetitions: 3,
         membership,
@@ -238,6 +249,10 @@ fn multicast_throughput_is_that_of_the_slowest_receiver() {
         // Each receiver gets all multicast, and its part of the unicast.
         let each = 0.5 + 0.5 / (ports - 1) as f64;
         found("mixed", value(&outcome, "mixed_class@50%/100"), (fps / each).min(MOST));
+        let offered =
+            |row: &Vec<String>| row[2..4].iter().map(|n| n.parse::<f64>().unwrap()).sum::<f64>();
+        let table = outcome.tables.iter().find(|table| table.title.starts_with("Mixed")).unwrap();
+        assert!(offered(&table.rows[0]) > 0.0);
         let matrix = value(&outcome, "group_matrix@10/100");
         assert!(matrix >= fps * 0.99 && matrix <= fps + 64.0, "{matrix} of {fps}");
         let least = 1e9 / fps + 5_000.0;
@@ -279,4 +294,18 @@ fn the_group_capacity_is_found_to_the_group() {
             assert_eq!(value(&outcome, "group_capacity"), groups as f64);
         }
     }
+}
+
+#[test]
+fn the_group_matrix_has_no_more_groups_than_the_device_keeps() {
+    let make = Make { groups: 15, ..Make::default() };
+    let tests = [rfc3918::Test::GroupMatrix, rfc3918::Test::GroupCapacity];
+    let settings = rfc3918::Settings {
+        matrix: vec![10, 20],
+        ..multicast(&tests, rfc3918::Membership::Igmpv2)
+    };
+    let outcome = run(&make, Method::Rfc3918(settings));
+    assert!(value(&outcome, "group_matrix@10/100") > 0.0);
+    assert!(outcome.figure("group_matrix@20/100").is_none());
+    assert!(outcome.notes.iter().any(|note| note.starts_with("group matrix of 20")));
 }
