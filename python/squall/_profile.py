@@ -142,6 +142,11 @@ class Stream:
         "times": 3}``.
     latency : bool
         Sign the frames, so that the receiver measures loss, order and delay.
+    trex_hw_id : int, 0 to 127
+        With ``latency``: frames end with the header of TRex's latency streams instead of Squall's
+        signature, with this hw_id, which no other stream has.
+    trex_flow_seq : int, 0 to 255
+        The flow_seq of that header. Default 1.
     late : str
         What to do with late frames: ``"smooth"``, ``"catch-up"``, ``"drop"``,
         ``"stretch"``.
@@ -182,6 +187,8 @@ class Stream:
     self_start: bool | None = None
     next: str | Mapping[str, Any] | None = None
     latency: bool | None = None
+    trex_hw_id: int | None = None
+    trex_flow_seq: int | None = None
     late: Literal["smooth", "catch-up", "drop", "stretch"] | None = None
     enabled: bool | None = None
     vary: Iterable[Vary] | None = None

@@ -366,14 +366,18 @@ class Alice:
             0.98 <= sent / (seconds * RATE) <= 1.02,
             f"alice sent {sent} in {seconds} s at {RATE} a second",
         )
+        # A busy machine may keep the receiver from its frames for a while: then the report says
+        # that they were dropped at its port.
+        dropped = sum(sum(port["rx"]["drops"].values()) for port in report["ports"])
         lost = (rx["packets"], rx["lost"], rx["duplicates"], rx["reordered"])
         expect(
-            lost == (sent, 0, 0, 0),
-            f"of alice's {sent} frames came, were lost, twice, late: {lost}",
+            rx["lost"] <= min(dropped, 0.05 * sent)
+            and lost == (sent - rx["lost"], rx["lost"], 0, 0),
+            f"of alice's {sent} frames came, were lost, twice, late: {lost}; dropped: {dropped}",
         )
         # Less than a busy machine may take, and than what an attack could.
         check(self.longest < 2, f"alice's traffic paused for {self.longest:.2f} s")
-        return f"{sent} frames in {seconds:.0f} s, none lost, the longest pause {self.longest * 1000:.0f} ms"
+        return f"{sent} frames in {seconds:.0f} s, {rx['lost']} lost at the receiver, the longest pause {self.longest * 1000:.0f} ms"
 
 
 def counted(path):

@@ -38,8 +38,6 @@ pub struct SequenceTracker {
     first: u64,
     memory: Option<Box<Memory>>,
     lost: LossPeriods,
-    /// Times that numbers were passed over.
-    gaps: u64,
     /// What was before the sender began anew.
     before: Option<Box<Before>>,
 }
@@ -195,6 +193,8 @@ struct Memory {
     /// The newest gaps, a ring.
     gaps: [Gap; GAPS],
     newest: u32,
+    /// Times that numbers were passed over.
+    passed_over: u32,
     /// The newest late frames, a ring; how many there were.
     late: [Late; LATE],
     late_frames: u32,
@@ -229,7 +229,6 @@ impl SequenceTracker {
             first: 0,
             memory: None,
             lost: LossPeriods::new(),
-            gaps: 0,
             before: None,
         }
     }
@@ -244,7 +243,6 @@ impl SequenceTracker {
             first: at,
             memory: None,
             lost: LossPeriods::new(),
-            gaps: 0,
             before: None,
         }
     }
@@ -303,7 +301,7 @@ impl SequenceTracker {
     /// How often a frame came beyond the next expected number, whether or not what was missing then
     /// came later.
     pub fn gaps(&self) -> u64 {
-        self.gaps
+        self.memory.as_ref().map_or(0, |memory| memory.passed_over.into())
     }
 
     /// Of `sent` frames, those that never came (RFC 7680); duplicates do not make up for them.
@@ -451,6 +449,7 @@ impl SequenceTracker {
         }
         memory.see(seq);
         if missing > 0 {
+            memory.passed_over += 1;
             memory.open_gap(Gap {
                 from: self.next as u32,
                 len: missing as u32,
@@ -462,7 +461,6 @@ impl SequenceTracker {
         if missing == 0 {
             Observation::InOrder
         } else {
-            self.gaps += 1;
             Observation::Ahead { missing: missing as u32 }
         }
     }
@@ -559,6 +557,7 @@ impl Memory {
             seen: [u64::MAX; WINDOW as usize / 64],
             gaps: [Gap::default(); GAPS],
             newest: 0,
+            passed_over: 0,
             late: [Late::default(); LATE],
             late_frames: 0,
             patterns: None,

@@ -370,9 +370,9 @@ fn crcs_that_cannot_be_kept_right_are_refused() {
 
 #[test]
 fn trexs_header_takes_the_place_of_the_signature() {
-    let f = frame("eth/ipv6/udp", 200);
     for sizes in [Sizes::fixed(200), Sizes::fixed(199), Sizes::list(vec![120, 200, 131])] {
-        let vars = vec![var(&f, "udp.src", random(60_000), 1)];
+        let f = frame("eth/ipv6/udp", sizes.range().1);
+        let vars = vec![var(&f, "udp.sport", random(60_000), 1)];
         let spec = Spec { frame: f.clone(), sizes, vars, signature: Some(300) };
         let mark = TrexMark { hw_id: 77, flow_seq: 9 };
         let program = Program::build(spec.clone()).unwrap().with_trex(Some(mark));
