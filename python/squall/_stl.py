@@ -17,7 +17,7 @@ import random
 import re
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 try:
@@ -481,6 +481,8 @@ class STLPktBuilder:
     vm : STLScVmRaw or list of instructions
     path_relative_to_profile : bool
         The capture's path is relative to the file that makes the packet.
+    remove_fcs : bool
+        Where instructions name fields, take away what follows the last layer of `pkt_buffer`.
     """
 
     def __init__(
@@ -489,8 +491,10 @@ class STLPktBuilder:
         pkt_buffer: bytes | None = None,
         vm: Any = None,
         path_relative_to_profile: bool = False,
+        remove_fcs: bool = True,
         **_: Any,
     ) -> None:
+        self.remove_fcs = remove_fcs
         if pkt is None and pkt_buffer is None:
             raise TRexArgumentError("STLPktBuilder: expected pkt or pkt_buffer")
         self.packet: Any = pkt_buffer if pkt is None else pkt
@@ -511,8 +515,9 @@ class STLPktBuilder:
         return bytes(self.packet)
 
     def to_json(self) -> dict[str, Any]:
-        binary = base64.b64encode(self.octets()).decode()
+        # First: names of fields take padding away.
         vm = {"instructions": []} if self.vm is None else self.vm.to_json(self)
+        binary = base64.b64encode(self.octets()).decode()
         return {"packet": {"binary": binary, "meta": ""}, "vm": vm}
 
     def _given(self, field: str) -> bool:
@@ -521,11 +526,18 @@ class STLPktBuilder:
         return type(self.packet).__name__ == "Ether" and field in fields
 
     def _layers(self) -> Iterator[tuple[Any, int]]:
-        """Layers, and where they begin."""
-        if hasattr(self.packet, "fields_desc"):
-            yield from self._walk(self.packet)
+        """Layers, and where they begin. Of octets with padding behind them, such as a captured FCS,
+        TRex's client sends none once it has looked for a layer.
+        """
+        if not hasattr(self.packet, "fields_desc"):
+            octets = self.octets()
+            packet = _ether()(octets)
+            padding = packet.lastlayer()
+            if self.remove_fcs and padding.name == "Padding":
+                self.packet = octets[: len(octets) - len(padding.load)]
+            yield from self._walk(packet)
         else:
-            yield from self._walk(_ether()(self.octets()))
+            yield from self._walk(self.packet)
 
     @staticmethod
     def _walk(layer: Any) -> Iterator[tuple[Any, int]]:
@@ -698,13 +710,80 @@ class STLProfile:
             raise TRexError(f"{path}: {type(error).__name__}: {error}") from error
         return STLProfile(streams)
 
-    load = load_py
+    @staticmethod
+    def load_pcap(
+        pcap_file: str | os.PathLike[str],
+        ipg_usec: float | None = None,
+        speedup: float = 1.0,
+        loop_count: int = 1,
+        vm: Any = None,
+        packet_hook: Callable[[bytes], bytes] | None = None,
+        split_mode: str | None = None,
+        min_ipg_usec: float | None = None,
+        src_mac_pcap: bool = False,
+        dst_mac_pcap: bool = False,
+    ) -> STLProfile | tuple[STLProfile, STLProfile]:
+        """The packets of a capture as a chain of streams, one packet each.
+
+        For large captures `squall replay` is the better choice: it needs no stream for each packet.
+
+        Parameters
+        ----------
+        pcap_file : path
+        ipg_usec : float, optional
+            Gap between packets, in microseconds. Default: as captured.
+        speedup : float
+            Divides the gaps.
+        loop_count : int
+            Number of times that the capture is sent; 0: without limit.
+        vm : STLScVmRaw or list of instructions
+            Changes fields of every packet.
+        packet_hook : callable, optional
+            Gets each packet's octets, returns those to send.
+        split_mode : {"MAC", "IP"}, optional
+            Two profiles, one for each side of the conversations, told apart by these addresses.
+        min_ipg_usec : float, optional
+            Smallest gap, in microseconds. With `ipg_usec`: the gap.
+        src_mac_pcap, dst_mac_pcap : bool
+            Take MAC addresses of the capture.
+
+        Raises
+        ------
+        TRexError
+            The capture cannot be read, is empty or cannot be split, or an argument is wrong.
+        """
+        path = pathlib.Path(pcap_file)
+        _checked_gaps(ipg_usec, min_ipg_usec, speedup, loop_count)
+        packets = _departures(path, ipg_usec, min_ipg_usec, speedup)
+        sides = [packets] if split_mode is None else _split(path, packets, split_mode)
+        macs = (src_mac_pcap, STLStreamDstMAC_PKT if dst_mac_pcap else STLStreamDstMAC_CFG_FILE)
+        # Both sides begin together, and again only when both have ended.
+        ends = max(side[-1][1] for side in sides)
+        delay = 0.0 if split_mode is None else _first_delay(ipg_usec, min_ipg_usec, speedup)
+        profiles = []
+        for side in sides:
+            hooked = [(packet_hook(octets) if packet_hook else octets, at) for octets, at in side]
+            profiles.append(
+                STLProfile(_chain(hooked, delay, ends - side[-1][1], loop_count, vm, macs))
+            )
+        return profiles[0] if split_mode is None else (profiles[0], profiles[1])
 
     @staticmethod
-    def load_pcap(*_: Any, **__: Any) -> STLProfile:
-        raise TRexError(
-            "STLProfile.load_pcap needs TRex's library\n  try --trex-lib FOLDER, or squall replay FILE"
-        )
+    def load(
+        filename: str | os.PathLike[str], direction: int = 0, port_id: int = 0, **tunables: Any
+    ) -> STLProfile:
+        """The streams of a file: a Python profile, or a capture with a packet each second.
+
+        Raises
+        ------
+        TRexError
+            The file cannot be read, or is none of these.
+        """
+        if pathlib.Path(filename).suffix in (".pcap", ".cap", ".pcapng"):
+            profile = STLProfile.load_pcap(filename, ipg_usec=1e6)
+            assert isinstance(profile, STLProfile)
+            return profile
+        return STLProfile.load_py(filename, direction, port_id, **tunables)
 
 
 #: An Ethernet, IPv4 and UDP header, padded.
@@ -752,6 +831,7 @@ def _as_trex() -> Iterator[None]:
             {name: what for name, what in vars(scapy.all).items() if not name.startswith("_")}
         )
     vars(api).update({name: globals()[name] for name in API})
+    vars(api).update(is_valid_ipv4=_is_of(4), is_valid_ipv6=_is_of(6))
     before = {name: sys.modules.get(name) for name in names}
     _loading = True
     for name in names:
@@ -765,6 +845,18 @@ def _as_trex() -> Iterator[None]:
                 del sys.modules[name]
             else:
                 sys.modules[name] = module
+
+
+def _is_of(version: int) -> Callable[[str], bool]:
+    """Whether a text is an address of this version of IP."""
+
+    def valid(text: str) -> bool:
+        try:
+            return ipaddress.ip_address(text).version == version
+        except ValueError:
+            return False
+
+    return valid
 
 
 def numbered(streams: Mapping[int, STLStream]) -> dict[str, Any]:
@@ -782,16 +874,158 @@ def _ether() -> Any:
     return Ether
 
 
-def _first_of(path: pathlib.Path) -> bytes:
-    """The first packet of a capture."""
-    try:
-        from scapy.utils import RawPcapReader
+#: What a stream is called that sends nothing until the other side of a capture has ended.
+PAUSE = "delay_stream"
+#: Octets of a packet, and when it leaves, in microseconds.
+_Departure = tuple[bytes, float]
 
-        for octets, *_ in RawPcapReader(str(path)):
-            return bytes(octets)
+
+def _captured(path: pathlib.Path) -> Iterator[_Departure]:
+    """The packets of a capture, and when they were captured."""
+    try:
+        from scapy.utils import PcapReader
+
+        with PcapReader(str(path)) as reader:
+            for packet in reader:
+                yield bytes(packet.original), float(packet.time) * 1e6
     except Exception as error:
         raise TRexArgumentError(f"cannot read the capture {path}: {error}") from error
+
+
+def _first_of(path: pathlib.Path) -> bytes:
+    """The first packet of a capture."""
+    for octets, _ in _captured(path):
+        return octets
     raise TRexArgumentError(f"the capture {path} is empty")
+
+
+def _checked_gaps(
+    gap: float | None, smallest: float | None, speedup: float, loop_count: int
+) -> None:
+    if not speedup > 0:
+        raise TRexArgumentError(f"speedup = {speedup}: expected more than 0")
+    if smallest is not None and smallest < 0:
+        raise TRexArgumentError(f"min_ipg_usec = {smallest}: expected 0 or more")
+    if gap is not None and gap / speedup < 0.001 and (smallest is None or smallest < 0.001):
+        raise TRexArgumentError(f"ipg_usec = {gap}: expected 0.001 or more, after the speedup")
+    if loop_count < 0:
+        raise TRexArgumentError(f"loop_count = {loop_count}: expected 0 or more")
+
+
+def _departures(
+    path: pathlib.Path, gap: float | None, smallest: float | None, speedup: float
+) -> list[_Departure]:
+    """Packets and when they leave: each a given gap after the one before, the first, too; or as
+    they were captured.
+    """
+    packets, at, before = [], 0.0, None
+    for octets, captured in _captured(path):
+        if gap is not None:
+            at += smallest or gap / speedup
+        else:
+            own = 0.0 if before is None else (captured - before) / speedup
+            at += max(own, smallest or own)
+        before = captured
+        packets.append((octets, at))
+    if not packets:
+        raise TRexArgumentError(f"the capture {path} is empty")
+    return packets
+
+
+def _first_delay(gap: float | None, smallest: float | None, speedup: float) -> float:
+    """Of the two sides of a capture, so that both are ready; microseconds."""
+    return max(gap / speedup if gap else 1000.0, smallest or 0.0)
+
+
+def _split(path: pathlib.Path, packets: list[_Departure], mode: str) -> list[list[_Departure]]:
+    """The two sides of conversations; first the one that begins."""
+    if mode not in ("MAC", "IP"):
+        raise TRexArgumentError(f"split_mode = {mode!r}: expected 'MAC' or 'IP'")
+    ends = [_ends(octets, mode) for octets, _ in packets]
+    second = _second_side(path, [pair for pair in ends if pair])
+    sides: list[list[_Departure]] = [[], []]
+    for packet, pair in zip(packets, ends, strict=True):
+        sides[pair is not None and pair[0] in second].append(packet)
+    if not all(sides):
+        raise TRexArgumentError(f"the capture {path} has one direction only")
+    return sorted(sides, key=lambda side: side[0][1])
+
+
+def _ends(octets: bytes, mode: str) -> tuple[str, str] | None:
+    """Source and destination, where the packet has such addresses."""
+    packet = _ether()(octets)
+    layer = packet if mode == "MAC" else packet.getlayer("IP") or packet.getlayer("IPv6")
+    return None if layer is None else (layer.src, layer.dst)
+
+
+def _second_side(path: pathlib.Path, pairs: list[tuple[str, str]]) -> set[str]:
+    """Of addresses that talk to each other those on the other side of the first."""
+    peers: dict[str, set[str]] = {}
+    for source, destination in pairs:
+        if source != destination:
+            peers.setdefault(source, set()).add(destination)
+            peers.setdefault(destination, set()).add(source)
+    side: dict[str, bool] = {}
+    for first in peers:
+        reached = [first]
+        side.setdefault(first, False)
+        while reached:
+            one = reached.pop()
+            for peer in peers[one]:
+                if side.get(peer) == side[one]:
+                    raise TRexArgumentError(
+                        f"the capture {path} cannot be split: {one} and {peer} are on one side"
+                    )
+                if peer not in side:
+                    side[peer] = not side[one]
+                    reached.append(peer)
+    return {address for address, second in side.items() if second}
+
+
+def _chain(
+    packets: list[_Departure],
+    delay: float,
+    rest: float,
+    loop_count: int,
+    vm: Any,
+    macs: tuple[bool, int],
+) -> list[STLStream]:
+    """A stream for each packet, which starts the next; the last one starts the first."""
+    common: dict[str, Any] = {
+        "mac_src_override_by_pkt": macs[0],
+        "mac_dst_override_mode": macs[1],
+    }
+    streams, before = [], 0.0
+    for number, (octets, at) in enumerate(packets, 1):
+        ends: dict[str, Any] = {"next": number + 1}
+        if number == len(packets):
+            ends = {"next": PAUSE} if rest else {"next": 1, "action_count": loop_count}
+        streams.append(
+            STLStream(
+                name=number,
+                packet=STLPktBuilder(pkt_buffer=octets, vm=vm),
+                mode=STLTXSingleBurst(total_pkts=1, percentage=100),
+                self_start=number == 1,
+                isg=at - before + (delay if number == 1 else 0),
+                **ends,
+                **common,
+            )
+        )
+        before = at
+    if rest:
+        # Until the other side has ended, too; where TRex's client has it.
+        pause = STLStream(
+            name=PAUSE,
+            mode=STLTXSingleBurst(total_pkts=1, percentage=100),
+            self_start=False,
+            isg=rest,
+            dummy_stream=True,
+            next=1,
+            action_count=loop_count,
+            **common,
+        )
+        streams.insert(-1, pause)
+    return streams
 
 
 def _built(text: str) -> bytes:

@@ -1,3 +1,4 @@
+import base64
 import itertools
 import pathlib
 from typing import Any
@@ -5,6 +6,7 @@ from typing import Any
 import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Dot1Q, Ether
+from scapy.utils import wrpcap
 
 import squall
 from conftest import still, until
@@ -14,6 +16,7 @@ from squall.trex import (
     STLFlowLatencyStats,
     STLFlowStats,
     STLPktBuilder,
+    STLProfile,
     STLScVmRaw,
     STLStream,
     STLTXCont,
@@ -286,6 +289,86 @@ def register():
     path.write_text("def register(: pass")
     with pytest.raises(trex.TRexError, match="SyntaxError"):
         client.load_profile(str(path))
+
+
+def _capture(path: pathlib.Path, *packets: tuple[float, Any]) -> pathlib.Path:
+    timed = []
+    for at, packet in packets:
+        packet.time = at
+        timed.append(packet)
+    wrpcap(str(path), timed)
+    return path
+
+
+def _talk(*ends: str) -> list[tuple[float, Any]]:
+    """Packets a millisecond apart: "1>2" is from address 10.0.0.1 to 10.0.0.2."""
+    packets = []
+    for number, (source, _, destination) in enumerate(ends):
+        ether = Ether(src=f"02:00:00:00:00:0{source}", dst=f"02:00:00:00:00:0{destination}")
+        ip = IP(src=f"10.0.0.{source}", dst=f"10.0.0.{destination}")
+        packets.append((1 + number / 1000, ether / ip / UDP() / (b"%d" % number * 20)))
+    return packets
+
+
+def test_a_capture_is_a_chain_of_streams(tmp_path: pathlib.Path) -> None:
+    packets = _talk("1>2", "2>1", "1>2")
+    path = _capture(tmp_path / "talk.pcap", *packets)
+    captured = STLProfile.load_pcap(path, speedup=2, loop_count=3)
+    assert isinstance(captured, STLProfile)
+    streams = [stream.to_json() for stream in captured.get_streams()]
+    assert [stream["isg"] for stream in streams] == pytest.approx([0, 500, 500])
+    assert [(s["name"], s["next"], s["action_count"]) for s in streams] == [
+        (1, 2, 0),
+        (2, 3, 0),
+        (3, 1, 3),
+    ]
+    assert [stream["self_start"] for stream in streams] == [True, False, False]
+    sent = [base64.b64decode(stream["packet"]["binary"]) for stream in streams]
+    assert sent == [bytes(packet) for _, packet in packets]
+    gaps = STLProfile.load_pcap(path, ipg_usec=10, packet_hook=lambda octets: octets[:60])
+    assert isinstance(gaps, STLProfile)
+    assert [stream.to_json()["isg"] for stream in gaps.get_streams()] == pytest.approx([10] * 3)
+    assert {len(stream.packet.octets()) for stream in gaps.get_streams()} == {60}
+
+
+def test_the_two_sides_of_a_capture_begin_and_end_together(tmp_path: pathlib.Path) -> None:
+    path = _capture(tmp_path / "talk.pcap", *_talk("1>2", "2>1", "3>2", "2>3", "1>2"))
+    for mode in ("IP", "MAC"):
+        sides = STLProfile.load_pcap(path, split_mode=mode)
+        assert isinstance(sides, tuple)
+        first, second = ([s.to_json() for s in side.get_streams()] for side in sides)
+        assert [stream["isg"] for stream in first] == pytest.approx([1000, 2000, 2000])
+        # One of nothing lasts until the first side has ended.
+        assert [stream["isg"] for stream in second] == pytest.approx([2000, 1000, 2000])
+        assert [stream["flags"] >> 3 for stream in second] == [0, 1, 0]
+        assert [stream["next"] for stream in second] == [2, 1, "delay_stream"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "options", "why"),
+    [
+        (["1>2", "2>3", "3>1"], {"split_mode": "IP"}, "cannot be split"),
+        (["1>2", "1>2"], {"split_mode": "IP"}, "one direction"),
+        (["1>2"], {"split_mode": "port"}, "expected 'MAC' or 'IP'"),
+        (["1>2"], {"speedup": 0}, "speedup = 0"),
+        (["1>2"], {"ipg_usec": 0.0001}, "ipg_usec = 0.0001"),
+        (["1>2"], {"min_ipg_usec": -1}, "min_ipg_usec = -1"),
+        (["1>2"], {"loop_count": -1}, "loop_count = -1"),
+        ([], {}, "empty"),
+    ],
+)
+def test_a_capture_that_is_no_profile_is_refused(
+    tmp_path: pathlib.Path, ends: list[str], options: dict[str, Any], why: str
+) -> None:
+    path = tmp_path / "talk.pcap"
+    if ends:
+        _capture(path, *_talk(*ends))
+    else:
+        path.write_bytes(bytes.fromhex("d4c3b2a102000400000000000000000000ffff0001000000"))
+    with pytest.raises(trex.TRexError, match=why):
+        STLProfile.load_pcap(path, **options)
+    with pytest.raises(trex.TRexError, match="none.pcap"):
+        STLProfile.load_pcap(tmp_path / "none.pcap")
 
 
 @pytest.mark.parametrize(
