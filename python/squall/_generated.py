@@ -63,6 +63,7 @@ __all__ = [
     "ReceivedFlowReport",
     "ReceivedFlowsReport",
     "ReceivedSourceReport",
+    "ReceiverRx",
     "ReplayEdits",
     "ReplayFlows",
     "ReplayPort",
@@ -697,6 +698,8 @@ class StreamRx:
         Number of times that the sender restarted its sequence; only of streams of other senders.
     patterns : Patterns or None
         Patterns of lost and late frames, if there are any.
+    receivers : tuple of ReceiverRx
+        Each port's own figures, where more than one received the stream: multicast, flooding.
     """
 
     ports: tuple[str, ...]
@@ -714,6 +717,7 @@ class StreamRx:
     reordering_ratio: float
     restarts: int
     patterns: Patterns | None
+    receivers: tuple[ReceiverRx, ...]
 
 
 @dataclass(frozen=True)
@@ -738,6 +742,26 @@ class Patterns:
     loss_distance_packets: Distribution | None
     reordering_extent_packets: Distribution | None
     n_reordering_packets: Distribution | None
+
+
+@dataclass(frozen=True)
+class ReceiverRx:
+    """Figures of a stream at one of its receivers.
+
+    Attributes
+    ----------
+    packets : int
+        Received packets, duplicates included.
+    lost : int
+        Frames that were sent and not received here.
+    latency_ns : Distribution or None
+        One-way delay to this port (RFC 7679).
+    """
+
+    port: str
+    packets: int
+    lost: int
+    latency_ns: Distribution | None
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,8 @@ def a_bridge_snoops(run, memberships):
         found = outcome(
             run,
             "rfc3918",
-            *("--membership", membership, "--tests", "aggregated,join-delay,leave-delay"),
+            *("--membership", membership, "--tests", "aggregated,latency,join-delay,leave-delay"),
+            *("--latency-s", "0.5"),
             *("--groups", "4", "--probe-rate", "200", "--delay-s", "1", "--join-rate", "100"),
         )
         data = [
@@ -205,6 +206,8 @@ def a_bridge_snoops(run, memberships):
         for lane in data:
             received = (PORTS - 1) * lane["sent"]
             expect(lane["received"] == received, f"{membership}: to both members: {lane}")
+            delays = [receiver["delay"] for receiver in lane["receivers"]]
+            expect(len(delays) == PORTS - 1 and all(delays), f"{membership}: of each: {lane}")
         probes = [
             (trial["trial"]["label"], lane)
             for trial in found["trials"]

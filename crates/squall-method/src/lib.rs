@@ -56,5 +56,5 @@ pub use outcome::{
 pub use rig::{MostLoad, Rig, RigLane};
 pub use trial::{
     Action, Delay, FlowLoad, FlowsMeasured, Http, Lane, LaneMeasured, Measured, PortMeasured,
-    Second, Template, Trial,
+    ReceiverMeasured, Second, Template, Trial,
 };

@@ -180,6 +180,19 @@ pub struct LaneMeasured {
     /// Second by second, if the trial asks for it and has a real clock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seconds: Vec<Second>,
+    /// Each port's own, where more than one received the lane.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receivers: Vec<ReceiverMeasured>,
+}
+
+/// What came of a lane at one of its receivers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReceiverMeasured {
+    pub port: String,
+    /// Duplicates included.
+    pub received: u64,
+    pub lost: u64,
+    pub delay: Option<Delay>,
 }
 
 /// Frames in about a second.

@@ -13,9 +13,9 @@ use std::{
 
 use crate::report::{
     Asked, CaptureReport, Contention, Cpu, Distribution, EndedBy, Host, PartReport, Patterns,
-    ReasonCode, ReceivedFlowsReport, ReceivedSourceReport, ReplayEdits, ReplayFlows, ReplayRead,
-    ReplayReport, ReplayShare, Report, RestReport, StreamReport, StreamRx, Verdict, VerdictStatus,
-    attack::AttackReport,
+    ReasonCode, ReceivedFlowsReport, ReceivedSourceReport, ReceiverRx, ReplayEdits, ReplayFlows,
+    ReplayRead, ReplayReport, ReplayShare, Report, RestReport, StreamReport, StreamRx, Verdict,
+    VerdictStatus, attack::AttackReport,
 };
 
 /// Why reports are not those of one run.
@@ -327,6 +327,7 @@ impl Merge for StreamRx {
         }
         merge!(self, other; packets, octets, lost, duplicates, reordered, restarts, latency_ns,
             ipdv_ns, arrival_gap_ns, patterns);
+        by_key(&mut self.receivers, &other.receivers, |receiver| receiver.port.clone());
         self.max_reordering_extent = self.max_reordering_extent.max(other.max_reordering_extent);
         let unique = self.packets.saturating_sub(self.duplicates);
         self.loss_ratio = ratio(self.lost, self.lost + unique);
@@ -335,6 +336,12 @@ impl Merge for StreamRx {
         if other.packets > 0 {
             self.jitter_ns = None;
         }
+    }
+}
+
+impl Merge for ReceiverRx {
+    fn merge(&mut self, other: &Self) {
+        merge!(self, other; packets, lost, latency_ns);
     }
 }
 

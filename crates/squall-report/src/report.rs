@@ -693,6 +693,21 @@ pub struct StreamRx {
     /// Patterns of lost and late frames, if there are any.
     #[serde(default)]
     pub patterns: Option<Patterns>,
+    /// Each port's own figures, where more than one received the stream: multicast, flooding.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receivers: Vec<ReceiverRx>,
+}
+
+/// Figures of a stream at one of its receivers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReceiverRx {
+    pub port: String,
+    /// Received packets, duplicates included.
+    pub packets: u64,
+    /// Frames that were sent and not received here.
+    pub lost: u64,
+    /// One-way delay to this port (RFC 7679).
+    pub latency_ns: Option<Distribution>,
 }
 
 /// Patterns of lost and late frames: distributions of frames, not of times.

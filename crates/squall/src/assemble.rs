@@ -18,8 +18,8 @@ use squall_units::{L1_OVERHEAD, Nanos};
 use crate::{
     report::{
         Asked, CaptureSample, Contention, Cpu, EndedBy, EqualBins, InterfaceReport, LinkEvent,
-        Patterns, PortReport, PortSample, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx,
-        StreamSample, TxReport, Verdict, WorkerReport,
+        Patterns, PortReport, PortSample, ReceiverRx, Report, RxReport, SCHEMA, Sample,
+        StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
         source::{SourceKind, SourceRecord},
     },
     sources,
@@ -392,7 +392,10 @@ impl Merged {
         let (mut best, mut missing, mut came) = (0, 0, 0);
         let (mut jitter, mut patterns) = (0.0f64, squall_stats::Patterns::default());
         let ports: BTreeSet<usize> = seen.iter().map(|s| s.0).collect();
+        // Of each port, with its unique frames.
+        let mut receivers = Vec::new();
         for port in ports {
+            let (mut delay_here, packets) = (Histogram::default(), rx.packets);
             let here = || seen.iter().filter(|s| s.0 == port).map(|s| &s.1);
             for s in here() {
                 let counts = s.sequence.counts();
@@ -404,7 +407,7 @@ impl Merged {
                     rx.max_reordering_extent.max(counts.max_reordering_extent);
                 rx.restarts = rx.restarts.max(s.sequence.restarts());
                 came += counts.unique;
-                delay.merge(s.delay.delay());
+                delay_here.merge(s.delay.delay());
                 ipdv.merge(s.delay.ipdv());
                 gap.merge(s.delay.gap());
                 jitter = jitter.max(s.delay.jitter_ns());
@@ -414,7 +417,12 @@ impl Merged {
             if unique > best {
                 (best, missing) = (unique, here_missing);
             }
-            rx.ports.push(plan.ports[port].name.clone());
+            delay.merge(&delay_here);
+            let port = plan.ports[port].name.clone();
+            rx.ports.push(port.clone());
+            let latency_ns = distribution(&delay_here);
+            let packets = rx.packets - packets;
+            receivers.push((ReceiverRx { port, packets, lost: 0, latency_ns }, unique));
         }
         // The sender is elsewhere when this run sends nothing: then the sequence numbers must tell.
         // While running, what is on its way is not lost: a gap in the sequence is, but for what was
@@ -432,6 +440,14 @@ impl Merged {
         // A sender elsewhere, or a file's, has another clock: what is between the two is no delay.
         let one_clock = !plan.streams.is_empty() || delay.min() < ONE_CLOCK_NS;
         rx.latency_ns = if one_clock { distribution(&delay) } else { None };
+        if receivers.len() > 1 {
+            let one = |(receiver, unique): (ReceiverRx, u64)| ReceiverRx {
+                lost: sent.saturating_sub(unique),
+                latency_ns: receiver.latency_ns.filter(|_| one_clock),
+                ..receiver
+            };
+            rx.receivers = receivers.into_iter().map(one).collect();
+        }
         rx.ipdv_ns = distribution(&ipdv);
         rx.arrival_gap_ns = distribution(&gap);
         rx.jitter_ns = (gap.count() > 0).then_some(jitter);

@@ -726,6 +726,8 @@ export interface StreamRx {
   restarts: number;
   /** Patterns of lost and late frames, if there are any. */
   patterns: Patterns | null;
+  /** Each port's own figures, where more than one received the stream: multicast, flooding. */
+  receivers: ReceiverRx[];
 }
 
 /** Patterns of lost and late frames: distributions of frames, not of times. */
@@ -743,6 +745,17 @@ export interface Patterns {
    * The largest n for which each late frame is n-reordered (RFC 4737 §5); TCP treats 3 as a loss.
    */
   n_reordering_packets: Distribution | null;
+}
+
+/** Figures of a stream at one of its receivers. */
+export interface ReceiverRx {
+  port: string;
+  /** Received packets, duplicates included. */
+  packets: number;
+  /** Frames that were sent and not received here. */
+  lost: number;
+  /** One-way delay to this port (RFC 7679). */
+  latency_ns: Distribution | null;
 }
 
 /**

@@ -13,7 +13,7 @@ use crate::{
     rig::Rig,
     search::{Highest, Search},
     stations::{arrived, unicast},
-    trial::{Lane, Measured, Trial},
+    trial::{Delay, Lane, Measured, Trial},
 };
 
 const MULTICAST: &str = "multicast";
@@ -241,8 +241,9 @@ pub(super) fn aggregated(
     let columns =
         ["Frame size", "Offered", "Throughput", "All receivers", "Of the highest rate", ""];
     let mut table = Table::new("Aggregated multicast throughput (RFC 3918 §4.3)", &columns);
-    // §5.1 times one tagged frame at each receiver; here each frame is timed, at all receivers.
-    let columns = ["Frame size", "Rate", "Minimum", "Mean", "p99", "Maximum", "Maximum - minimum"];
+    // §5.1 times one tagged frame at each receiver; here each frame is timed, at each.
+    let columns =
+        ["Frame size", "Rate", "Port", "Minimum", "Mean", "p99", "Maximum", "Maximum - minimum"];
     let mut latency = Table::new("Multicast latency (RFC 3918 §5)", &columns);
     let mut each = Vec::new();
     let wants = |test| settings.tests.contains(&test);
@@ -292,7 +293,15 @@ fn say_latency(size: u32, fps: f64, measured: &Measured, table: &mut Table, outc
         let name = format!("{name}/{size}");
         outcome.figures.push(Figure::new(name, value, "ns", Better::Lower, spread, Limit::Device));
     }
-    let times = [delay.min as f64, delay.mean, delay.p99 as f64, delay.max as f64, range];
-    let head = [size.to_string(), format!("{fps:.0} frames/s")];
-    table.rows.push(head.into_iter().chain(times.map(ns)).collect());
+    let mut row = |port: &str, delay: Delay| {
+        let range = (delay.max - delay.min) as f64;
+        let times = [delay.min as f64, delay.mean, delay.p99 as f64, delay.max as f64, range];
+        let head = [size.to_string(), format!("{fps:.0} frames/s"), port.to_owned()];
+        table.rows.push(head.into_iter().chain(times.map(ns)).collect());
+    };
+    // §5.1: of each egress interface; the range of §5.2 is that of all of them.
+    for receiver in measured.lanes.iter().flat_map(|lane| &lane.receivers) {
+        receiver.delay.into_iter().for_each(|delay| row(&receiver.port, delay));
+    }
+    row("all", delay);
 }

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use squall_method::{Delay, Halt, Lane, LaneMeasured, Measured, PortMeasured, Runner, Trial};
+use squall_method::{
+    Delay, Halt, Lane, LaneMeasured, Measured, PortMeasured, ReceiverMeasured, Runner, Trial,
+};
 use squall_port::device::{Buffer, Limit};
 use squall_units::Nanos;
 
@@ -308,7 +310,10 @@ impl Runner for Switch {
         }
         self.now = begin + (trial.duration_s * 1e9) as u64;
         let lanes = trial.lanes.iter().zip(sent).zip(seen);
-        let lanes = lanes.map(|((lane, sent), seen)| lane_measured(lane, sent, &seen)).collect();
+        let names = self.port_names();
+        let measured =
+            |((lane, sent), seen): ((&Lane, u64), Seen)| lane_measured(lane, sent, &seen, &names);
+        let lanes = lanes.map(measured).collect();
         Ok(Measured { lanes, ports, ..Measured::default() })
     }
 
@@ -333,14 +338,12 @@ fn frames(trial: &Trial, begin: u64, names: &[String]) -> Vec<Frame> {
 }
 
 /// As a report has it: lost is what the port that saw most did not see.
-fn lane_measured(lane: &Lane, sent: u64, seen: &Seen) -> LaneMeasured {
+fn lane_measured(lane: &Lane, sent: u64, seen: &Seen, names: &[String]) -> LaneMeasured {
     let plain = lane.template.as_ref().is_some_and(|template| template.plain);
     let received = seen.ports.values().map(|frames| frames.len() as u64).sum();
     let best = seen.ports.values().max_by_key(|frames| frames.len());
     let came: HashSet<u64> = best.into_iter().flatten().map(|frame| frame.0).collect();
     let lost = if plain { 0 } else { sent - came.len() as u64 };
-    let mut delays: Vec<u64> = seen.ports.values().flatten().map(|frame| frame.1).collect();
-    delays.sort_unstable();
     let (mut gaps, mut span) = (0, 0);
     for frames in seen.ports.values() {
         gaps += frames.len() - 1;
@@ -353,16 +356,13 @@ fn lane_measured(lane: &Lane, sent: u64, seen: &Seen) -> LaneMeasured {
         longest = longest.max(run);
         periods += u64::from(run == 1);
     }
-    let quantile = |q: f64| delays[((q * delays.len() as f64).ceil() as usize).max(1) - 1];
-    let delay = (!delays.is_empty()).then(|| Delay {
-        min: delays[0],
-        mean: delays.iter().sum::<u64>() as f64 / delays.len() as f64,
-        p50: quantile(0.5),
-        p90: quantile(0.9),
-        p99: quantile(0.99),
-        p999: quantile(0.999),
-        max: delays[delays.len() - 1],
-    });
+    let of_port = |(port, frames): (&usize, &Vec<(u64, u64, u64)>)| ReceiverMeasured {
+        port: names[*port].clone(),
+        received: frames.len() as u64,
+        lost: sent - frames.iter().map(|frame| frame.0).collect::<HashSet<_>>().len() as u64,
+        delay: delay(frames),
+    };
+    let several = seen.ports.len() > 1 && !plain;
     LaneMeasured {
         name: lane.name.clone(),
         sent,
@@ -370,9 +370,25 @@ fn lane_measured(lane: &Lane, sent: u64, seen: &Seen) -> LaneMeasured {
         lost,
         offered_fps: lane.rate_fps,
         output_fps: (gaps > 0 && span > 0).then(|| gaps as f64 * 1e9 / span as f64),
-        delay,
+        delay: delay(seen.ports.values().flatten()),
+        receivers: seen.ports.iter().filter(|_| several).map(of_port).collect(),
         longest_loss: longest,
         loss_periods: periods,
         ..LaneMeasured::default()
     }
+}
+
+fn delay<'a>(frames: impl IntoIterator<Item = &'a (u64, u64, u64)>) -> Option<Delay> {
+    let mut delays: Vec<u64> = frames.into_iter().map(|frame| frame.1).collect();
+    delays.sort_unstable();
+    let quantile = |q: f64| delays[((q * delays.len() as f64).ceil() as usize).max(1) - 1];
+    (!delays.is_empty()).then(|| Delay {
+        min: delays[0],
+        mean: delays.iter().sum::<u64>() as f64 / delays.len() as f64,
+        p50: quantile(0.5),
+        p90: quantile(0.9),
+        p99: quantile(0.99),
+        p999: quantile(0.999),
+        max: delays[delays.len() - 1],
+    })
 }

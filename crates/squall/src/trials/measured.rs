@@ -1,10 +1,13 @@
 //! A report as a method wants it.
 
-use squall_method::{Delay, FlowsMeasured, Lane, LaneMeasured, Measured, PortMeasured, Trial};
+use squall_method::{
+    Delay, FlowsMeasured, Lane, LaneMeasured, Measured, PortMeasured, ReceiverMeasured, Trial,
+};
 
 use super::Seconds;
 use crate::report::{
-    Distribution, PortReport, Reason, ReasonCode, Report, StreamReport, flows::FlowsReport,
+    Distribution, PortReport, Reason, ReasonCode, ReceiverRx, Report, StreamReport,
+    flows::FlowsReport,
 };
 
 pub(super) fn measured(trial: &Trial, report: &Report, seconds: &mut Seconds) -> Measured {
@@ -95,7 +98,17 @@ fn lane_measured(name: &str, offered_fps: f64, stream: &StreamReport) -> LaneMea
         ipdv: rx.ipdv_ns.as_ref().map(delay),
         longest_loss: periods.map_or(rx.lost.min(1), |periods| periods.max),
         loss_periods: periods.map_or(u64::from(rx.lost > 0), |periods| periods.count),
+        receivers: rx.receivers.iter().map(receiver_measured).collect(),
         ..LaneMeasured::default()
+    }
+}
+
+fn receiver_measured(receiver: &ReceiverRx) -> ReceiverMeasured {
+    ReceiverMeasured {
+        port: receiver.port.clone(),
+        received: receiver.packets,
+        lost: receiver.lost,
+        delay: receiver.latency_ns.as_ref().map(delay),
     }
 }
 
