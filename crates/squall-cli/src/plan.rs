@@ -104,6 +104,7 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
                 "asked_pps": stream.asked_pps, "bps_l1": stream.bps_l1(), "mean_octets": stream.mean_len,
                 "frames": stream.pattern.total(),
                 "worker": match stream.placement {
+                    _ if stream.division == StreamDivision::OtherPart => json!("other part"),
                     _ if stream.division == StreamDivision::Elsewhere => json!("elsewhere"),
                     Placement::Worker(w) => json!(w),
                     Placement::Shared => json!("shared"),

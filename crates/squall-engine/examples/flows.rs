@@ -132,6 +132,7 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
         address: "loop:flows".into(),
         max_frame,
         cut_frame: 0,
+        elsewhere: false,
     };
     let plan = Plan {
         seed: 5,

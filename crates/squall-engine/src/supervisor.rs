@@ -209,20 +209,21 @@ const HEAD_START: Nanos = Nanos(20_000_000);
 pub(crate) const END_OF_TIME: Picos = Picos(1 << 63);
 
 /// Starts the workers and has each open its queues, so that their memory is first touched where it
-/// is used. `ports` are those of the plan, in its order; `readers` have the frames of its replays.
+/// is used. `ports` are those of the plan, in its order; `readers` have the frames of its replays, of those that leave here.
 ///
 /// # Errors
 /// A queue that does not open; nothing is left running then.
 ///
 /// # Panics
-/// If there are not as many readers as replays.
+/// If there are not as many readers as such replays.
 pub fn start(
     plan: Arc<Plan>,
     mut ports: Vec<Box<dyn Port>>,
     settings: Settings,
     readers: Vec<Reader>,
 ) -> Result<Running, EngineError> {
-    assert_eq!(readers.len(), plan.replays.len(), "each replay has its reader");
+    let leaving = plan.replays.iter().filter(|replay| replay.is_here()).count();
+    assert_eq!(readers.len(), leaving, "each replay that leaves here has its reader");
     if let Some(flows) = &plan.flows {
         flows::check(flows)
             .map_err(|(port, error)| EngineError::Flows(plan.ports[port].name.clone(), error))?;
@@ -257,7 +258,9 @@ pub fn start(
     let mut relays = running.relays(&wakers);
     running.afters = Afters::of(&running.plan, &wakers);
     let mut waiting = Vec::new();
-    let mut readers: Vec<_> = readers.into_iter().map(Some).collect();
+    let mut readers = readers.into_iter();
+    let has = |replay: &squall_plan::PlanReplay| replay.is_here().then(|| readers.next()).flatten();
+    let mut readers: Vec<_> = running.plan.replays.iter().map(has).collect();
     for index in 0..running.plan.workers.len() {
         let mut feeds = Vec::new();
         for number in running.plan.replays_of(index) {
@@ -860,6 +863,9 @@ impl Running {
     /// the port's first.
     fn home(&self, number: usize) -> Option<usize> {
         let streams = &self.plan.streams;
+        if self.plan.ports[streams[number].port].elsewhere {
+            return None;
+        }
         let chain = std::iter::successors(Some(number), |&i| streams[i].next.map(|n| n.stream))
             .take(streams.len());
         let there = chain.filter(|&i| i < self.placed).find_map(|i| match streams[i].placement {

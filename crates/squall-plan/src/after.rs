@@ -22,6 +22,25 @@ pub struct After {
     pub then: Vec<Part>,
 }
 
+/// Leaves what begins on this node, by its ports. Whether some of that waits for what other nodes
+/// send, whose end nobody here knows.
+pub(crate) fn keep_here(
+    afters: &mut Vec<After>,
+    profile: &Profile,
+    replays: &[PlanReplay],
+    here: impl Fn(usize) -> bool,
+) -> bool {
+    let ports = |part: &Part| -> Vec<usize> {
+        match part {
+            Part::Stream(i) => vec![profile.streams[*i].port],
+            Part::Replay(i) => replays[*i].ports.clone(),
+            Part::Template(_) => profile.flows.iter().filter_map(|flows| flows.clients).collect(),
+        }
+    };
+    afters.retain(|after| after.then.iter().any(|part| ports(part).iter().any(|&p| here(p))));
+    afters.iter().flat_map(|after| &after.of).any(|part| ports(part).iter().any(|&p| !here(p)))
+}
+
 /// Who waits for whom. Attacks are replays of their names.
 pub(crate) fn compile(
     profile: &Profile,

@@ -62,12 +62,23 @@ pub fn compile(
             Err(problem) => mistakes.add(problem),
         }
     }
-    let afters = after::compile(profile, &replays, flows.as_ref()).unwrap_or_else(|found| {
+    let mut afters = after::compile(profile, &replays, flows.as_ref()).unwrap_or_else(|found| {
         found.into_iter().for_each(|mistake| mistakes.add(mistake));
         Vec::new()
     });
-    let elsewhere = profile.streams.iter().filter_map(|stream| elsewhere(stream, profile));
-    elsewhere.for_each(|problem| mistakes.add(problem));
+    let apart = profile.streams.iter().filter_map(|stream| on_two_ports(stream, profile));
+    apart.for_each(|problem| mistakes.add(problem));
+    let here = |port: usize| !limits[port].elsewhere;
+    let crossing = after::keep_here(&mut afters, profile, &replays, here);
+    if crossing {
+        let text = "after = \"NAME\" cannot be used between ports of different nodes: none of them \
+                    knows when the other source has ended";
+        mistakes.at(At::default(), text, "try a start time instead");
+    }
+    replays.iter_mut().for_each(|replay| replay.keep_ports(here));
+    if let Some(flows) = &mut flows {
+        flows.sides.retain(|side| here(side.port));
+    }
     trex_twice(profile).for_each(|problem| mistakes.add(problem));
     mistakes.check()?;
     let wrong = |message: String| {
@@ -98,8 +109,14 @@ pub fn compile(
         }
     }
     mistakes.check()?;
+    let elsewhere = |port: usize| limits[port].elsewhere;
+    streams.iter_mut().filter(|stream| elsewhere(stream.port)).for_each(|stream| {
+        stream.division = StreamDivision::Elsewhere;
+        stream.asked_pps = stream.asked_pps.map(|_| 0.0);
+    });
     let longest = |port: usize, cut: bool| {
-        let of_port = streams.iter().filter(|s| s.port == port).map(|s| &s.program);
+        let here = |s: &&PlanStream| s.port == port && !elsewhere(port);
+        let of_port = streams.iter().filter(here).map(|s| &s.program);
         let by_engine =
             |p: &Program| !p.cut().is_whole() && limits[port].segmentation == Segmentation::Engine;
         let lens = of_port.map(|p| match (by_engine(p), cut) {
@@ -126,6 +143,7 @@ pub fn compile(
             address: p.address.clone(),
             max_frame: max_frame(i),
             cut_frame: longest(i, true),
+            elsewhere: elsewhere(i),
         })
         .collect();
     notes.extend(warnings.into_notes());
@@ -133,9 +151,12 @@ pub fn compile(
     warn_of_overload(&ports, limits, &streams, &mut notes);
     make_ahead(&mut streams);
     let (mut stop, mut counted) = (profile.stop, false);
-    if !part.is_whole() {
+    if !part.is_whole() || limits.iter().any(|limit| limit.elsewhere) {
         let alone = replays.is_empty() && flows.is_none();
-        (stop, counted) = total_of_parts(&mut streams, stop, alone).map_err(wrong)?;
+        let who = if part.is_whole() { "a node" } else { "a part" };
+        (stop, counted) = total_of_parts(&mut streams, stop, alone, who).map_err(wrong)?;
+    }
+    if !part.is_whole() {
         if !afters.is_empty() {
             let text = "after = \"NAME\" cannot be used with --part: the other source may end in \
                         another part\n  try a start time instead";
@@ -148,7 +169,7 @@ pub fn compile(
         cores: options.cores,
         cpus: options.cpus,
         pin: options.pin.as_deref(),
-        replays: replays.iter().map(|replay| &replay.ports[..]).collect(),
+        replays: replays.iter().filter(|one| one.is_here()).map(|one| &one.ports[..]).collect(),
         flows: flows.iter().flat_map(PlanFlows::ports).collect(),
         chained: !afters.is_empty(),
         scripted: flows.iter().any(|flows| flows.load.script.is_some()),
@@ -223,6 +244,7 @@ fn total_of_parts(
     streams: &mut [PlanStream],
     stop: Stop,
     alone: bool,
+    who: &str,
 ) -> Result<(Stop, bool), String> {
     if stop.packets.is_none() && stop.octets.is_none() {
         return Ok((stop, false));
@@ -233,7 +255,7 @@ fn total_of_parts(
     };
     cut.map_err(|why| {
         format!(
-            "packets or octets end the run, but a part cannot count them: {why}\n  try duration, \
+            "packets or octets end the run, but {who} cannot count them: {why}\n  try duration, \
              or mode = {{ burst = N }} of each stream"
         )
     })?;
@@ -249,17 +271,18 @@ fn divide(streams: &mut [PlanStream], part: Division) {
         return;
     }
     let (chains, linked) = place::chains(streams);
-    for ((stream, chain), linked) in streams.iter_mut().zip(chains).zip(linked) {
+    let all = streams.iter_mut().zip(chains).zip(linked);
+    for ((stream, chain), linked) in all.filter(|of| of.0.0.division == StreamDivision::Here) {
         let divisible = stream.pattern.bursts == 1 && !linked;
         let by_frames = divisible && stream.program.signature().is_none();
         stream.division = match by_frames {
             true => StreamDivision::Frames,
             false if part.has(chain as u64) => StreamDivision::Here,
-            false => StreamDivision::Elsewhere,
+            false => StreamDivision::OtherPart,
         };
         let share = match stream.division {
             StreamDivision::Here => 1.0,
-            StreamDivision::Elsewhere => 0.0,
+            StreamDivision::OtherPart | StreamDivision::Elsewhere => 0.0,
             StreamDivision::Frames => 1.0 / f64::from(part.of()),
         };
         stream.asked_pps = stream.asked_pps.map(|pps| pps * share);
@@ -267,7 +290,7 @@ fn divide(streams: &mut [PlanStream], part: Division) {
 }
 
 /// A worker that ends a stream has to have the next one at hand.
-fn elsewhere(stream: &Stream, profile: &Profile) -> Option<Diagnostic> {
+fn on_two_ports(stream: &Stream, profile: &Profile) -> Option<Diagnostic> {
     let next = &profile.streams[stream.next?.stream];
     let port = |stream: &Stream| &profile.ports[stream.port].name;
     (next.port != stream.port).then(|| {

@@ -54,6 +54,8 @@ pub struct PortLimits {
     pub virtual_time: bool,
     /// Who cuts frames that are to be cut.
     pub segmentation: Segmentation,
+    /// The port is another node's: it is planned as any other, and nothing is sent or received.
+    pub elsewhere: bool,
 }
 
 /// Files that a profile names, already checked to be wanted.
@@ -165,6 +167,8 @@ pub struct PlanPort {
     pub max_frame: u32,
     /// The longest that the engine cuts for it; 0: none.
     pub cut_frame: u32,
+    /// Another node's.
+    pub elsewhere: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -194,12 +198,14 @@ pub struct PlanStream {
     pub placement: Placement,
 }
 
-/// Whose the frames of a stream are, of the parts that a whole is divided into.
+/// Whose the frames of a stream are, of the parts and nodes that a whole is divided into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamDivision {
     /// All of them are this part's.
     Here,
     /// All of them are another part's.
+    OtherPart,
+    /// Their port is another node's.
     Elsewhere,
     /// Frames `index`, `index + of` ... are this part's.
     Frames,
@@ -298,6 +304,17 @@ impl Plan {
         self.streams.is_empty() && self.replays.is_empty() && self.flows.is_none()
     }
 
+    /// Whether other nodes have ports of the run.
+    pub fn has_other_nodes(&self) -> bool {
+        self.ports.iter().any(|port| port.elsewhere)
+    }
+
+    /// Whether frames of streams or captures leave by ports of other nodes, which may arrive here.
+    pub fn others_send(&self) -> bool {
+        let away = |stream: &PlanStream| stream.division == StreamDivision::Elsewhere;
+        self.streams.iter().any(away) || self.replays.iter().any(|replay| replay.elsewhere)
+    }
+
     /// How many sources send by `port`: its streams, each replay, flows.
     pub fn sources_of(&self, port: usize) -> usize {
         let replays = self.replays.iter().map(|replay| &replay.ports[..]);
@@ -342,7 +359,7 @@ impl Plan {
     pub fn division(&self, stream: usize) -> Option<Division> {
         match self.streams[stream].division {
             StreamDivision::Here => Some(Division::WHOLE),
-            StreamDivision::Elsewhere => None,
+            StreamDivision::OtherPart | StreamDivision::Elsewhere => None,
             StreamDivision::Frames => Some(self.part),
         }
     }

@@ -3,7 +3,7 @@
 use squall_profile::{Late, Stop};
 use squall_units::FCS_LEN;
 
-use crate::{Cpu, Placement, PlanPort, PlanStream, PlanWorker, PortLimits};
+use crate::{Cpu, Placement, PlanPort, PlanStream, PlanWorker, PortLimits, StreamDivision};
 
 /// What is placed beside streams, and on how many workers.
 #[derive(Clone)]
@@ -84,9 +84,15 @@ pub(crate) fn sources_of<'a>(
     replays: impl Iterator<Item = &'a [usize]>,
     flows: bool,
 ) -> usize {
-    let streams = streams.iter().any(|stream| stream.port == port);
+    let streams = sends_streams(port, streams);
     let replays = replays.filter(|ports| ports.contains(&port)).count();
     usize::from(streams) + replays + usize::from(flows)
+}
+
+/// Whether streams leave by `port`, those of other parts included.
+fn sends_streams(port: usize, streams: &[PlanStream]) -> bool {
+    let here = |stream: &PlanStream| stream.division != StreamDivision::Elsewhere;
+    streams.iter().any(|stream| stream.port == port && here(stream))
 }
 
 impl Wanted<'_> {
@@ -145,7 +151,7 @@ fn place_apart(
     notes: &mut Vec<String>,
 ) -> (Vec<PlanWorker>, bool) {
     let sending: Vec<usize> = (0..ports.len())
-        .filter(|port| !tied.contains(port) && streams.iter().any(|s| s.port == *port))
+        .filter(|port| !tied.contains(port) && sends_streams(*port, streams))
         .collect();
     let none = sending.is_empty();
     let players = if options.flows.is_empty() {
@@ -444,6 +450,7 @@ mod tests {
             node,
             virtual_time: false,
             segmentation: squall_units::Segmentation::Engine,
+            elsewhere: false,
         }
     }
 

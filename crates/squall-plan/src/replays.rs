@@ -24,6 +24,8 @@ pub struct PlanReplay {
     pub end: Option<Picos>,
     /// So many times as fast as its own schedule: numerator and denominator, both above 0.
     pub speed: (u64, u64),
+    /// Some of its frames, or all, leave by ports of other nodes, which are not among `ports`.
+    pub elsewhere: bool,
     /// No multiplier changes that: its instants are promised elsewhere.
     pub fixed: bool,
     /// What is read, and its own schedule.
@@ -40,6 +42,7 @@ impl PlanReplay {
             waits: false,
             end: None,
             speed: (1, 1),
+            elsewhere: false,
             fixed: false,
             replay,
         }
@@ -49,6 +52,22 @@ impl PlanReplay {
     pub fn is_endless(&self) -> bool {
         let Replay { loops, limit, .. } = self.replay;
         loops == 0 && limit.is_none() && self.end.is_none()
+    }
+
+    /// What is left of it where some of its ports are other nodes': the frames that leave by the
+    /// others, at the same instants.
+    pub(crate) fn keep_ports(&mut self, here: impl Fn(usize) -> bool) {
+        let kept: Vec<_> = (0u8..).zip(&self.ports).filter(|(_, port)| here(**port)).collect();
+        self.elsewhere = kept.len() < self.ports.len();
+        if let ([(side, _)], true) = (&kept[..], self.elsewhere) {
+            self.replay.only = Some(*side);
+        }
+        self.ports = kept.into_iter().map(|(_, port)| *port).collect();
+    }
+
+    /// Whether any of it leaves by a port of this node.
+    pub fn is_here(&self) -> bool {
+        !self.ports.is_empty()
     }
 
     pub(crate) fn multiply(&mut self, num: u64, den: u64) -> Result<(), String> {

@@ -363,7 +363,8 @@ fn packet(stream: &Value) -> String {
 
 fn placement(stream: &PlanStream) -> String {
     match stream.placement {
-        _ if stream.division == StreamDivision::Elsewhere => "other part".into(),
+        _ if stream.division == StreamDivision::OtherPart => "other part".into(),
+        _ if stream.division == StreamDivision::Elsewhere => "elsewhere".into(),
         Placement::Worker(worker) => worker.to_string(),
         Placement::Shared => "shared".into(),
     }

@@ -10,6 +10,7 @@ mod address;
 mod clock;
 pub mod conformance;
 pub mod device;
+pub mod elsewhere;
 pub mod fault;
 mod generate;
 mod link;
@@ -42,6 +43,7 @@ pub const BATCH: usize = 64;
 pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     match address.kind() {
         "null" => null::open(address).map(Some),
+        elsewhere::KIND => elsewhere::open(address).map(Some),
         "loop" => loopback::open(address).map(Some),
         "pcap" => pcap::open(address).map(Some),
         _ => Ok(None),

@@ -65,6 +65,9 @@ pub struct Replay {
     /// leaves with in the first loop; what is no TCP or UDP belongs to the first part. Each leaves
     /// when it would if all did.
     pub part: Division,
+    /// Of two ports, the one whose frames are given, at the instants that they have among all;
+    /// `None`: both.
+    pub only: Option<u8>,
 }
 
 impl Default for Replay {
@@ -90,6 +93,7 @@ impl Default for Replay {
             include: None,
             exclude: None,
             part: Division::WHOLE,
+            only: None,
         }
     }
 }
@@ -235,8 +239,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens the captures; `ports` are the longest frames that they take, octets without FCS. With
-    /// [`Replay::preload`] reads them all.
+    /// Opens the captures; `ports` are the longest frames that they take, octets without FCS: with
+    /// [`Replay::only`] that of this one. With [`Replay::preload`] reads them all.
     ///
     /// # Errors
     /// [`ReplayError`]. A capture that is damaged in its midst is none here: what is before the
@@ -246,6 +250,7 @@ impl Reader {
     /// Without ports, or with more than 127.
     pub fn open(replay: Replay, ports: Vec<u32>) -> Result<Self, ReplayError> {
         assert!((1..128).contains(&ports.len()), "a replay has 1 to 127 ports");
+        let ports = if replay.only.is_some() { vec![ports[0]; 2] } else { ports };
         if let Some(input) =
             replay.inputs.iter().find(|input| input.once && !replay.preload && replay.loops != 1)
         {
@@ -541,6 +546,7 @@ struct Departing {
     ours: u64,
     part: Division,
     whose: Option<Filter>,
+    only: Option<u8>,
     /// That have ended.
     loops: u64,
     /// The next frame is the first of a loop, and not of the first one.
@@ -565,6 +571,7 @@ impl Departing {
                 let program = owner::program(replay.part.of(), owner::Sight::Frame);
                 Filter::new(program).expect("a program of ours is valid")
             }),
+            only: replay.only,
             loops: 0,
             turned: false,
             first: 0,
@@ -605,6 +612,10 @@ impl Departing {
             let len = mark.len();
             let due = self.schedule.next(time_ns, len);
             given += 1;
+            if self.only.is_some_and(|port| port != mark.port()) {
+                offset += len;
+                continue;
+            }
             if let Some(whose) = &self.whose {
                 let octets = &chunk.octets[offset as usize..][..len as usize];
                 if whose.run(octets, len) != self.part.index() {
@@ -621,7 +632,7 @@ impl Departing {
                 offset,
                 len,
                 flow,
-                port: mark.port(),
+                port: if self.only.is_some() { 0 } else { mark.port() },
                 rests: rests && due == Departure::AT_ONCE,
                 truncated: mark.truncated(),
                 progress: Progress::Waiting,

@@ -1,15 +1,18 @@
 //! Reports of runs that were parts of one (`--part`, or several machines) as the report of the
 //! whole. Counters are added, histograms are merged bin by bin, ratios and percentiles are computed
 //! anew from these: never a mean of means. What cannot be computed from the parts is left out, and
-//! a note says so.
+//! a note says so. Nodes may have different ports of the run: what one has sent another has received.
 
 mod flows;
+mod nodes;
 mod series;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
+
+use nodes::Nodes;
 
 use crate::report::{
     Asked, CaptureReport, Contention, Cpu, Distribution, EndedBy, Host, PartReport, Patterns,
@@ -47,9 +50,10 @@ impl std::error::Error for Apart {}
 pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, Apart> {
     check(&parts)?;
     let absent = absent(&parts);
+    let several = parts.len() > 1;
+    let nodes = if several { Nodes::part(&mut parts) } else { Nodes::default() };
     let (doubles, seeds) = (doubles(&parts), differ(&parts, |report| report.seed));
     let filters = differ(&parts, |report| report.filter.clone());
-    let several = parts.len() > 1;
     parts.iter_mut().for_each(|(name, report)| {
         doubles.rename(name, report);
         if several {
@@ -73,9 +77,14 @@ pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, Apart> {
         all.part = None;
         all.parts = told;
     }
-    for part in absent {
-        let text = format!("part {part} is not among the reports");
+    nodes.name_senders(&mut all);
+    let mut lacks = |what: String| {
+        let text = format!("{what} is not among the reports");
         all.verdict.say(ReasonCode::NotDone, text, "add its report, as written by --json");
+    };
+    absent.into_iter().for_each(|part| lacks(format!("part {part}")));
+    for (port, address) in &nodes.missing {
+        lacks(format!("the node of port {port} ({address})"));
     }
     Ok(all)
 }
@@ -320,6 +329,7 @@ impl Merge for StreamReport {
 
 impl Merge for StreamRx {
     fn merge(&mut self, other: &Self) {
+        let heard = self.packets > 0;
         for port in
             other.ports.iter().filter(|port| !self.ports.contains(*port)).collect::<Vec<_>>()
         {
@@ -334,7 +344,7 @@ impl Merge for StreamRx {
         self.reordering_ratio = ratio(self.reordered, unique);
         // A smoothed value of one receiver.
         if other.packets > 0 {
-            self.jitter_ns = None;
+            self.jitter_ns = other.jitter_ns.filter(|_| !heard);
         }
     }
 }
@@ -457,8 +467,8 @@ fn check(parts: &[(String, Report)]) -> Result<(), Apart> {
         }
     }
     let of = |report: &Report| report.part.as_deref().and_then(division);
-    let mut seen: BTreeMap<u32, &str> = BTreeMap::new();
-    let mut whole: Option<(u32, &str)> = None;
+    let mut seen: BTreeMap<(Vec<&str>, u32), &str> = BTreeMap::new();
+    let mut wholes: BTreeMap<Vec<&str>, (u32, &str)> = BTreeMap::new();
     for (name, report) in parts {
         if !report.parts.is_empty() {
             return apart(format!(
@@ -466,11 +476,12 @@ fn check(parts: &[(String, Report)]) -> Result<(), Apart> {
             ));
         }
         let Some((part, parts)) = of(report) else { continue };
-        if let Some((before, first)) = whole.filter(|(before, _)| *before != parts) {
+        let group = nodes::group(report);
+        let (before, first) = *wholes.entry(group.clone()).or_insert((parts, name));
+        if before != parts {
             return apart(format!("{first} is one of {before} parts, and {name} one of {parts}"));
         }
-        whole = Some((parts, name));
-        if let Some(first) = seen.insert(part, name) {
+        if let Some(first) = seen.insert((group, part), name) {
             return apart(format!("{first} and {name} are both part {part}/{parts}"));
         }
     }
@@ -485,11 +496,18 @@ fn division(text: &str) -> Option<(u32, u32)> {
 
 /// Parts that no report is of.
 fn absent(parts: &[(String, Report)]) -> Vec<String> {
-    let known = parts.iter().filter_map(|(_, report)| division(report.part.as_deref()?));
-    let known: Vec<_> = known.collect();
-    let Some((_, all)) = known.first().copied() else { return Vec::new() };
-    let there = |part: &u32| !known.iter().any(|one| one.0 == *part);
-    (1..=all).filter(there).map(|part| format!("{part}/{all}")).collect()
+    let mut groups: BTreeMap<Vec<&str>, Vec<(u32, u32)>> = BTreeMap::new();
+    for (_, report) in parts {
+        let part = report.part.as_deref().and_then(division);
+        groups.entry(nodes::group(report)).or_default().extend(part);
+    }
+    let missing = |(ports, known): (Vec<&str>, Vec<(u32, u32)>)| {
+        let all = known.first().map_or(0, |one| one.1);
+        let missing = (1..=all).filter(move |part| !known.iter().any(|one| one.0 == *part));
+        let of = if ports.is_empty() { String::new() } else { format!(" of {}", ports.join(", ")) };
+        missing.map(move |part| format!("{part}/{all}{of}"))
+    };
+    groups.into_iter().flat_map(missing).collect()
 }
 
 /// Names that several parts have.

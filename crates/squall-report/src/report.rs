@@ -466,6 +466,11 @@ pub struct LinkEvent {
 }
 
 impl PortReport {
+    /// It is another node's: nothing of it is in this report.
+    pub fn is_elsewhere(&self) -> bool {
+        self.address.starts_with("elsewhere:")
+    }
+
     /// Frames that were due and did not leave, and those that came and were not taken.
     pub fn drops(&self) -> u64 {
         self.tx.errors

@@ -3,7 +3,9 @@
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use squall::{Address, InterfaceInfo, InterfaceState, Permissions, kinds, list_interfaces};
+use squall::{
+    Address, ELSEWHERE, InterfaceInfo, InterfaceState, Permissions, kinds, list_interfaces,
+};
 
 use crate::{Refusal, files::Files, leases::Resource};
 
@@ -14,7 +16,7 @@ fn on_interface(kind: &str) -> bool {
 }
 
 /// Kinds that reach no further than this process and the daemon's folder.
-const HARMLESS: [&str; 3] = ["loop", "null", "pcap"];
+const HARMLESS: [&str; 4] = ["loop", "null", "pcap", ELSEWHERE];
 
 /// Which addresses may be used: those of harmless kinds and of labs, and what is named.
 #[derive(Clone, Debug)]
@@ -70,7 +72,7 @@ impl Ports {
             return Err(Refusal::new(StatusCode::FORBIDDEN, "port_not_allowed", message));
         }
         let resource = match kind.as_str() {
-            "null" => None,
+            "null" | ELSEWHERE => None,
             "pcap" => {
                 let reads = parsed
                     .take_flag("read")

@@ -7,7 +7,7 @@ use std::{
 
 use squall_engine::{PortRx, PortTx, Running, Snapshot, SourceKind as Made, StreamTx};
 use squall_measure::{FlowSettings, StreamRx as Seen};
-use squall_plan::Plan;
+use squall_plan::{Plan, PlanStream, StreamDivision};
 use squall_port::{InterfaceCounters, PortFacts, Timestamps};
 use squall_program::Gap;
 pub(crate) use squall_report::report::distribution;
@@ -142,6 +142,11 @@ impl Merged {
             }
         }
         Self { names, facts, running: false, tx, sent, streams, rx, seen, workers, preempted }
+    }
+
+    /// Whether no frame has left.
+    pub fn sends_nothing(&self) -> bool {
+        self.tx.iter().all(|tx| tx.packets == 0)
     }
 
     /// Frames of a replay that were handed over once more by `port`.
@@ -377,8 +382,17 @@ impl Merged {
             asked_pps: planned.and_then(|s| s.asked_within(span)),
             not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             departure_error_ns: distribution(&t.departure_error),
-            rx: (signed && listening).then(|| self.received(i, plan)),
+            rx: (signed && listening && self.is_known(i, plan)).then(|| self.received(i, plan)),
         }
+    }
+
+    /// Whether anything can be said here of how a stream arrives: where other nodes have ports, one
+    /// that is sent here may arrive at theirs.
+    fn is_known(&self, i: usize, plan: &Plan) -> bool {
+        let from_here = |s: &PlanStream| s.division != StreamDivision::Elsewhere;
+        !plan.has_other_nodes()
+            || !plan.streams.get(i).is_some_and(from_here)
+            || !self.seen[i].is_empty()
     }
 
     fn received(&self, i: usize, plan: &Plan) -> StreamRx {
@@ -424,10 +438,11 @@ impl Merged {
             let packets = rx.packets - packets;
             receivers.push((ReceiverRx { port, packets, lost: 0, latency_ns }, unique));
         }
-        // The sender is elsewhere when this run sends nothing: then the sequence numbers must tell.
+        // The sender is elsewhere when this run sends nothing, and what is missing may have arrived
+        // elsewhere if others have ports of it: then the sequence numbers must tell.
         // While running, what is on its way is not lost: a gap in the sequence is, but for what was
         // never sent.
-        let sent = match plan.streams.is_empty() {
+        let sent = match plan.streams.is_empty() || plan.has_other_nodes() {
             true => best + missing,
             false if self.running => (best + missing).min(sent.max(best)),
             false => sent,
@@ -438,7 +453,8 @@ impl Merged {
         rx.duplicates += best.saturating_sub(sent);
         rx.loss_ratio = if sent > 0 { rx.lost as f64 / sent as f64 } else { 0.0 };
         // A sender elsewhere, or a file's, has another clock: what is between the two is no delay.
-        let one_clock = !plan.streams.is_empty() || delay.min() < ONE_CLOCK_NS;
+        let away = plan.streams.get(i).is_some_and(|s| s.division == StreamDivision::Elsewhere);
+        let one_clock = !away && (!plan.streams.is_empty() || delay.min() < ONE_CLOCK_NS);
         rx.latency_ns = if one_clock { distribution(&delay) } else { None };
         if receivers.len() > 1 {
             let one = |(receiver, unique): (ReceiverRx, u64)| ReceiverRx {
@@ -497,6 +513,9 @@ impl Merged {
 
     /// The record of what port `p` sends of streams or of captures; `None` where it is to send none.
     fn source(&self, p: usize, made: Made, plan: &Plan, seconds: f64) -> Option<SourceRecord> {
+        if plan.ports[p].elsewhere {
+            return None;
+        }
         let streams = || plan.streams.iter().filter(|s| s.port == p);
         let (kind, what, replay) = match made {
             Made::Streams if streams().next().is_some() => (SourceKind::Streams, "streams", None),
@@ -643,8 +662,8 @@ fn never_started<'a>(
     plan: &'a Plan,
     streams: &'a [StreamReport],
 ) -> impl Iterator<Item = String> + 'a {
-    let waited = |(_, (s, r)): &(usize, (&squall_plan::PlanStream, &StreamReport))| {
-        !s.self_start && r.tx_packets == 0
+    let waited = |(_, (s, r)): &(usize, (&PlanStream, &StreamReport))| {
+        !s.self_start && r.tx_packets == 0 && s.division != StreamDivision::Elsewhere
     };
     plan.streams.iter().zip(streams).enumerate().filter(waited).map(|(i, (s, _))| {
         let before: Vec<_> = plan

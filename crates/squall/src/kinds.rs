@@ -211,6 +211,15 @@ pub const KINDS: &[Kind] = &[
         interface: None,
     },
     Kind {
+        name: squall_port::elsewhere::KIND,
+        address: "elsewhere:NAME",
+        what: "a port of another node of the run: nothing is sent or received here",
+        needs: "nothing",
+        here: built_in,
+        open: squall_port::open,
+        interface: None,
+    },
+    Kind {
         name: "pcap",
         address: "pcap:FILE",
         what: "writes a capture of the frames sent; pcap:FILE,read reads a capture",

@@ -78,7 +78,7 @@ pub use squall_plan::{
     PlannedTemplate, PortLimits, StreamDivision, explain,
     flows::{applications, catalogue},
 };
-pub use squall_port::{Address, AddressError, PortFacts, Timestamps};
+pub use squall_port::{Address, AddressError, PortFacts, Timestamps, elsewhere::KIND as ELSEWHERE};
 pub use squall_port_linux::{
     Channels, InterfaceInfo, InterfaceState, Offload, Permissions, Timestamping, Xdp, XdpFeatures,
     XdpMode, filter, give_back_memory, keep_memory_together, lab, list_interfaces, tcp_user, user,

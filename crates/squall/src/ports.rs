@@ -68,7 +68,7 @@ pub(crate) fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error
 fn only_once(address: &str) -> Result<Option<String>, Error> {
     let mut parsed: Address = address.parse().map_err(usage)?;
     Ok(match parsed.kind() {
-        "loop" | "null" => None,
+        "loop" | "null" | squall_port::elsewhere::KIND => None,
         // A bare name is taken so to receive. In each direction there are other frames.
         "" | "af_packet" => {
             let direction = parsed.take::<String>("direction", "in, out or both").map_err(usage)?;
@@ -263,13 +263,15 @@ pub(crate) fn known(address: &str) -> Result<PortLimits, Error> {
 }
 
 /// Whether a run on these ports, each with whether it says so itself, is on virtual time. `null:`
-/// has no time of its own: it follows the others.
+/// and ports of other nodes have no time of their own: they follow the others.
 pub(crate) fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) -> bool {
-    let is_null =
-        |address: &str| address.parse::<Address>().is_ok_and(|address| address.kind() == "null");
+    let follows = |address: &str| {
+        let parsed = address.parse::<Address>();
+        parsed.is_ok_and(|address| matches!(address.kind(), "null" | squall_port::elsewhere::KIND))
+    };
     let mut some = false;
     for (address, itself) in ports {
-        if !itself && !is_null(address) {
+        if !itself && !follows(address) {
             return false;
         }
         some |= itself;
@@ -301,27 +303,42 @@ pub(crate) fn assumed(address: &str) -> PortLimits {
         // As af_packet: an Ethernet header and a VLAN tag on top of the MTU.
         max_frame: interface.as_ref().map_or(65_535, |i| i.mtu + 18),
         mac: None,
-        speed_bps: speed.map(|s| s.value() as u64).or(interface.as_ref().and_then(|i| i.speed_bps)),
+        speed_bps: speed
+            .map(|s| s.value() as u64)
+            .or(interface.as_ref().and_then(|i| i.speed_bps))
+            .or(is_elsewhere(address).then_some(SPEED_ELSEWHERE)),
         tx_queues: 64,
-        rx_queues: 1,
+        rx_queues: u32::from(!is_elsewhere(address)),
         paired_queues: false,
         node: crate::cpus::node_of_port(address),
         virtual_time: false,
         segmentation: Segmentation::Engine,
+        elsewhere: is_elsewhere(address),
     }
 }
 
+/// Whether the port at `address` is another node's.
+pub fn is_elsewhere(address: &str) -> bool {
+    address.split_once(':').is_some_and(|(kind, _)| kind == squall_port::elsewhere::KIND)
+}
+
+/// What a port of another node is taken for that does not say its speed. Shares of it are not sent
+/// here, so that they have only to be possible.
+const SPEED_ELSEWHERE: u64 = 10_000_000_000;
+
 fn limits(facts: &PortFacts, speed: Option<u64>) -> PortLimits {
+    let elsewhere = facts.kind == squall_port::elsewhere::KIND;
     PortLimits {
         max_frame: facts.max_frame,
         mac: facts.mac,
-        speed_bps: speed.or(facts.speed_bps),
+        speed_bps: speed.or(facts.speed_bps).or(elsewhere.then_some(SPEED_ELSEWHERE)),
         tx_queues: facts.tx_queues,
         rx_queues: if facts.kind == "null" { 0 } else { facts.rx_queues },
         paired_queues: facts.pairs_queues(),
         node: crate::cpus::node_of_port(&facts.address),
         virtual_time: facts.virtual_time,
         segmentation: facts.segmentation,
+        elsewhere,
     }
 }
 

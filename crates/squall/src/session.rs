@@ -89,7 +89,7 @@ pub struct Opened {
 /// Why it does not.
 fn receives(address: &str, port: &dyn Port) -> Result<(), Error> {
     let facts = port.facts();
-    if facts.rx_queues > 0 || matches!(facts.kind, "null" | "pcap") {
+    if facts.rx_queues > 0 || matches!(facts.kind, "null" | "pcap" | squall_port::elsewhere::KIND) {
         return Ok(());
     }
     let name = address.split([':', ',']).nth(1).unwrap_or_default();
@@ -166,6 +166,8 @@ pub struct Run {
     criteria: Vec<FailIf>,
     looked: Instant,
     failed: Vec<String>,
+    /// All that this node sends is sent.
+    sent_all: bool,
     expected: Asked,
     /// Until the workers are gone.
     _claim: Claim,
@@ -216,6 +218,9 @@ const LINGER: Duration = Duration::from_millis(200);
 /// How often `abort_if` is looked at. A look costs a snapshot of each worker, so it is as seldom as
 /// a live view's.
 const WATCH_EVERY: Duration = Duration::from_millis(250);
+
+/// How often a node that has sent all looks whether the run is over.
+const OTHERS_EVERY: Duration = Duration::from_millis(20);
 
 /// Streams and templates up to here have histograms in the live view; with more, watching would
 /// disturb what is watched.
@@ -657,7 +662,7 @@ fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
         Reader::open(replay.replay.clone(), longest)
             .map_err(|error| Error::Usage(error.to_string()))
     };
-    plan.replays.iter().map(reader).collect()
+    plan.replays.iter().filter(|replay| replay.is_here()).map(reader).collect()
 }
 
 /// Whether streams start each other in a circle without end.
@@ -828,6 +833,7 @@ impl Opened {
             criteria,
             looked: Instant::now(),
             failed: Vec::new(),
+            sent_all: false,
             expected: Asked::default(),
             _claim: self.claim,
         })
@@ -853,18 +859,42 @@ impl Run {
         self.running.elapsed().as_secs_f64()
     }
 
-    /// Waits at most `timeout` for all frames to be sent; whether they are.
+    /// Waits at most `timeout` for all frames to be sent; whether they are. Where other nodes send
+    /// what may arrive here, that is at the end of the run's duration; of a run without one, when it
+    /// is stopped.
     pub fn wait(&mut self, timeout: Duration) -> bool {
         let mut left = timeout;
         loop {
             self.watch();
             let part = if self.criteria.is_empty() { left } else { left.min(WATCH_EVERY) };
             left -= part;
-            let done = self.running.wait_sent(part);
+            self.sent_all = self.running.wait_sent(part);
+            let done = self.sent_all && !self.expects_others();
+            if self.sent_all && !done {
+                std::thread::sleep(part.min(OTHERS_EVERY));
+                left += part.saturating_sub(OTHERS_EVERY);
+            }
             if done || left.is_zero() {
                 return done;
             }
         }
+    }
+
+    /// Whether this node has sent all that it sends.
+    pub fn sent_all(&self) -> bool {
+        self.sent_all
+    }
+
+    /// Whether other nodes may still send what is to be received here.
+    fn expects_others(&self) -> bool {
+        let plan = self.running.plan();
+        let receives = plan.workers.iter().any(|worker| !worker.rx.is_empty());
+        let time = |end: Nanos| self.running.elapsed() < end;
+        plan.others_send()
+            && receives
+            && !self.virtual_time
+            && self.stopped_by.get().is_none()
+            && plan.stop.duration.is_none_or(time)
     }
 
     /// Stops the run if a criterion of `abort_if` holds. Workers only lend the snapshot that a live
@@ -1284,7 +1314,7 @@ impl Run {
         let merged = assemble::Merged::new(names, facts, outcome.workers);
         // Who sends nothing has no last departure: the run was as long as it was listened, or as
         // the file is.
-        let duration = match listening {
+        let duration = match listening || (plan.others_send() && merged.sends_nothing()) {
             true if elapsed == Nanos::ZERO => merged.arrivals(),
             true => elapsed,
             false => outcome.duration,
@@ -1321,6 +1351,10 @@ impl Run {
                 self.heard.as_ref(),
                 duration,
             );
+            // What became of conversations only both ends together know.
+            if self.planned.has_other_nodes() {
+                report.attacks.iter_mut().for_each(|attack| attack.passage = None);
+            }
             if let Some(labels) = self.labels {
                 labels.write(&attacks.sent_until(duration), epoch)?;
             }
@@ -1345,7 +1379,9 @@ impl Run {
         if listening {
             report.asked = expected;
         }
-        report.cut_short = stopped && would_end;
+        // A node that waited for others had nothing more to do.
+        let waited = self.sent_all && plan.others_send();
+        report.cut_short = stopped && would_end && !waited;
         report.verdict = verdict::judge(&report, &merged.facts(ended_by, &report));
         if self.failed.is_empty() {
             self.failed.extend(self.criteria.iter().flat_map(|one| one.check(&report)));

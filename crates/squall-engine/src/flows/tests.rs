@@ -100,6 +100,7 @@ fn run_on(
         address: ports[0].facts().address.clone(),
         max_frame,
         cut_frame: 0,
+        elsewhere: false,
     };
     let plan = Plan {
         seed: 5,

@@ -49,6 +49,7 @@ fn frames(config: &str) -> Vec<(String, Vec<Vec<u8>>)> {
         node: None,
         virtual_time: true,
         segmentation: Segmentation::default(),
+        elsewhere: false,
     };
     let limits = vec![limits; profile.ports.len()];
     let options = Options { cpus: 1, ..Options::default() };

@@ -8,6 +8,7 @@ mod examples;
 mod golden;
 mod methods;
 mod mistakes;
+mod nodes;
 mod replay;
 mod trex;
 mod union;

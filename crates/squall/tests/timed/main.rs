@@ -3,4 +3,5 @@
 mod control;
 mod flows;
 mod mix;
+mod nodes;
 mod stateful;
