@@ -158,6 +158,64 @@ def controls(api, client):
     print("pause, resume, update, stop as TRex's client wants them")
 
 
+def until(what, holds, seconds=30):
+    """Waits until it holds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            raise Failed(f"{what}: not within {seconds} s")
+        time.sleep(0.1)
+
+
+def figures(api, client):
+    """Figures that were constants: how busy the threads are, the longest delay of late, a link that
+    is down."""
+
+    def share():
+        return client.get_stats()["global"]["cpu_util"]
+
+    client.reset(ports=[0, 1])
+    until("no load", lambda: share() < 3)
+    packet = api.Ether() / api.IP(src="16.0.0.1", dst="48.0.0.1") / api.UDP(dport=12) / (b"x" * 30)
+    stream = api.STLStream(
+        packet=api.STLPktBuilder(pkt=packet),
+        mode=api.STLTXCont(pps=100),
+        flow_stats=api.STLFlowLatencyStats(pg_id=3),
+    )
+    client.add_streams(stream, ports=[0])
+    client.start(ports=[0], mult="40kpps")
+    until("load", lambda: share() > 5, 60)
+    cpu = client.get_util_stats()["cpu"]
+    same("a thread sends on port 0", any(0 in thread["ports"] for thread in cpu), True)
+    most = max(max(thread["history"]) for thread in cpu)
+    same("of 100 percent at most", 5 < most <= 100, True)
+    stats = client.get_stats()["global"]
+    same("bandwidth per core", 0 < stats["bw_per_core"] < 1000, True)
+    client.stop(ports=[0])
+    settle(client, 1)
+    delays = [client.get_stats()["latency"][3]["latency"] for _ in range(3)]
+    same("the longest delay of all", delays[0]["last_max"] <= delays[0]["total_max"], True)
+    same("the longest delay where nothing comes", delays[2]["last_max"], 0)
+    client.clear_stats()
+    client.start(ports=[0], mult="1kpps", duration=1)
+    client.wait_on_traffic(ports=[0], timeout=20)
+    delay = client.get_stats()["latency"][3]["latency"]
+    if not 0 < delay["last_max"] <= delay["total_max"]:
+        raise Failed(f"delays after the counters were cleared: {delay}")
+    until("no load again", lambda: share() < 3)
+
+    def link():
+        client.ports[0].sync()
+        return client.ports[0].get_ts_attr()["link"]["up"]
+
+    same("the link", link(), True)
+    run("ip", "link", "set", "veth-b", "down")
+    until("the link is down", lambda: not link())
+    run("ip", "link", "set", "veth-b", "up")
+    until("the link is up again", link)
+    print("CPU utilization, delays of late and links as they are")
+
+
 def driven(api, client):
     """As test frameworks drive it: a rate of both ports together with a stream that measures
     latency, all packets of rate and duration, a histogram of HdrHistogram; traffic that one client
@@ -632,6 +690,7 @@ def inside(folder, argv):
             client = api.STLClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
             client.connect()
             controls(api, client)
+            figures(api, client)
             driven(api, client)
             two(api, client)
             together(api, client)

@@ -125,6 +125,12 @@ impl Watch {
         Stalls { total, longest: self.longest.min(total) }
     }
 
+    /// Until now: since the beginning, and CPU time of the thread in that.
+    pub fn lived(&self) -> (Nanos, Nanos) {
+        let cpu = thread_cpu_time().saturating_sub(self.cpu_before);
+        (self.last().saturating_sub(self.begun), cpu)
+    }
+
     /// What [`Watch::now`] gave last.
     #[inline]
     pub fn last(&self) -> Nanos {

@@ -16,7 +16,7 @@ use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, TxBatch};
 use squall_units::{Cut, Division, FCS_LEN, Nanos, Picos};
 
 use crate::{
-    Clock, Command, Counters, PortTx, Snapshot, SourceKind,
+    Clock, Command, Counters, OpenFlows, PortTx, Snapshot, SourceKind,
     clock::{Stalls, Watch},
     relay::Relay,
     source::{Member, Outlets, Rest, Sink, Source, Turn},
@@ -399,6 +399,7 @@ impl Source for Player {
                 self.ports.iter_mut().for_each(|port| port.side.begin_template(at, *template));
             }
             Command::Load(load) => each(&|side| side.change(now, load)),
+            Command::Ignore(senders) => each(&|side| side.ignore(senders)),
             Command::Stop => self.stop(turn.watch),
             _ => {}
         }
@@ -430,6 +431,15 @@ impl Source for Player {
 
     fn counters(&self, into: &mut Counters) {
         into.tx.extend(self.ports.iter().map(|port| port.out.counters.sent()));
+    }
+
+    fn open_flows(&self, now: Nanos, from: u32, most: u32, into: &mut OpenFlows) {
+        let now = if self.clock == Clock::Virtual { self.virtual_now } else { now };
+        for port in &self.ports {
+            into.records = into.records.max(port.side.records());
+            let open = port.side.look(now, from, most);
+            into.flows.extend(open.map(|flow| (port.port, flow)));
+        }
     }
 
     fn sink(&mut self, port: usize) -> Option<&mut dyn Sink> {

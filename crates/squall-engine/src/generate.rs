@@ -26,7 +26,7 @@ use squall_stats::Histogram;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, Command, PortTx, StreamTx,
+    Busy, Clock, Command, PortTx, StreamTx,
     after::is_awaited,
     clock::{Stalls, thread_cpu_time},
     supervisor::{END_OF_TIME, end_of},
@@ -52,6 +52,7 @@ pub(crate) struct Driver {
     /// Until the thread has it.
     generator: Option<Box<dyn Generator>>,
     thread: Option<JoinHandle<Result<(), String>>>,
+    begun: Option<Instant>,
     ending: Arc<AtomicBool>,
     /// Nanoseconds that the thread has computed, and that it was there, when it has ended.
     cpu_time: Arc<AtomicU64>,
@@ -155,6 +156,7 @@ impl Driver {
             streams,
             generator: Some(generator),
             thread: None,
+            begun: None,
             ending: Arc::default(),
             cpu_time: Arc::default(),
             wall_time: Arc::default(),
@@ -198,7 +200,7 @@ impl Driver {
             result
         };
         match thread::Builder::new().name("squall-live".into()).spawn(work) {
-            Ok(thread) => self.thread = Some(thread),
+            Ok(thread) => (self.thread, self.begun) = (Some(thread), Some(Instant::now())),
             Err(error) => self.fail(error.to_string()),
         }
         self
@@ -421,6 +423,7 @@ impl Driver {
             // The supervisor has refused them.
             Command::Add(..) | Command::Limit(_) | Command::Step(_) | Command::Begin(_) => {}
             Command::PauseTemplate(_) | Command::ResumeTemplate(_) | Command::Load(_) => {}
+            Command::Ignore(_) => {}
             Command::PauseReplay(_) | Command::ResumeReplay(_) | Command::Speed(..) => {}
             Command::Pause(number) if self.down.since.is_some() => {
                 chosen(*number).into_iter().for_each(|i| self.down.held[i] = false);
@@ -495,6 +498,13 @@ impl Driver {
                 ),
             }
         }
+    }
+
+    /// While the thread runs: it never sleeps, and waits inside the kernel for what is due.
+    pub fn busy(&self) -> Option<Busy> {
+        let lived = Nanos(self.begun?.elapsed().as_nanos() as u64);
+        let runs = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        runs.then(|| Busy { tx: vec![self.port], rx: Vec::new(), busy: lived, lived })
     }
 
     /// Of the thread, once it has ended.

@@ -27,5 +27,6 @@ pub use replay::Replayed;
 pub use squall_measure::Measure;
 pub use supervisor::{EngineError, MakeTap, Outcome, Running, Settings, Take, start};
 pub use worker::{
-    Command, Counters, PortRx, PortTx, QueueCounters, ReceivedFlows, Snapshot, SourceKind, StreamTx,
+    Busy, Command, Counters, OpenFlows, PortRx, PortTx, QueueCounters, ReceivedFlows, Snapshot,
+    SourceKind, StreamTx,
 };

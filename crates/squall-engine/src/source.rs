@@ -10,7 +10,7 @@ use squall_port::{Fate, Link, LinkState, RxBatch, SendError, TxBatch, TxQueue};
 use squall_units::{Cut, Nanos, Picos};
 
 use crate::{
-    Clock, Command, Counters, Snapshot,
+    Clock, Command, Counters, OpenFlows, Snapshot,
     clock::{Stalls, Watch},
     replay::Replayed,
 };
@@ -68,6 +68,9 @@ pub(crate) trait Source {
 
     /// Adds its counters alone.
     fn counters(&self, into: &mut Counters);
+
+    /// Adds the open flows of TCP among `most` records from number `from` on.
+    fn open_flows(&self, _now: Nanos, _from: u32, _most: u32, _into: &mut OpenFlows) {}
 
     /// Of captures that were replayed, how far they came; once, after it is closed.
     fn take_result(&mut self) -> Option<Replayed> {
@@ -193,6 +196,10 @@ impl Outlets {
         let outlet = self.0.iter().position(|outlet| outlet.port == port)?;
         self.0[outlet].members += 1;
         Some(Member { outlet, number: self.0[outlet].members })
+    }
+
+    pub fn ports(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().map(|outlet| outlet.port)
     }
 
     #[inline]

@@ -201,5 +201,6 @@ impl Source for Streams {
         into.tx.extend(self.drivers.iter().map(|driver| driver.port().sent()));
         into.streams.extend(self.tx.iter().flat_map(|tx| tx.streams(false)).map(stream));
         into.streams.extend(self.drivers.iter().flat_map(|d| d.streams(false)).map(stream));
+        into.threads.extend(self.drivers.iter().filter_map(Driver::busy));
     }
 }

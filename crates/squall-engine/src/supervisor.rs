@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use squall_flows::{Arrival, Target};
+use squall_flows::{Arrival, Ignored, OpenFlow, Target};
 use squall_measure::{Measure, Receiver, flow::Link};
 use squall_plan::{Change, Placement, Plan, PlanStream};
 use squall_port::{Filter, InterfaceCounters, LinkEvent, Port, PortFacts, RxQueue, Tap, TxQueue};
@@ -22,7 +22,7 @@ use squall_replay::Reader;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, Command, Counters, ReceivedFlows, Snapshot,
+    Clock, Command, Counters, OpenFlows, ReceivedFlows, Snapshot,
     after::{Afters, Waiting, is_awaited},
     clock::Watch,
     cut::Cutter,
@@ -32,7 +32,7 @@ use crate::{
     replay::{Feed, Replayed, Replayer},
     source::{Budget, Outlet, Outlets, Source},
     streams::Streams,
-    worker::{Inflow, Message, QueueFlows, Receiving, Waker, Worker},
+    worker::{Idle, Inflow, Message, QueueFlows, Receiving, Waker, Worker},
 };
 
 /// How a plan is run.
@@ -202,6 +202,8 @@ pub struct Outcome {
 
 /// Flows in one answer of a worker: some 100 us of its time.
 const FLOWS_AT_ONCE: usize = 2048;
+/// Records of flows that are looked at in one answer.
+const RECORDS_AT_ONCE: u32 = 4096;
 /// Ahead of the first departure: time for every worker to be there.
 const HEAD_START: Nanos = Nanos(20_000_000);
 
@@ -438,6 +440,7 @@ impl Orders {
             sent_all,
             added: 0,
             told: false,
+            idle: Idle::default(),
             just_sent: false,
             woken: [Nanos::ZERO; 2],
             inflow: Inflow::default(),
@@ -619,6 +622,29 @@ impl Running {
             }
         }
         all
+    }
+
+    /// The open flows of TCP that are played, each with its port; no more than `most` and those of
+    /// the part in which that is reached.
+    ///
+    /// In parts, as [`Running::received_flows`]: what ends or begins meanwhile may be missing.
+    pub fn open_flows(&self, most: usize) -> Vec<(usize, OpenFlow)> {
+        let mut all = Vec::new();
+        for from in (0..u32::MAX).step_by(RECORDS_AT_ONCE as usize) {
+            let parts: Vec<OpenFlows> =
+                self.ask(|reply| Message::Played(from, RECORDS_AT_ONCE, reply));
+            let more = parts.iter().any(|part| part.records > from + RECORDS_AT_ONCE);
+            all.extend(parts.into_iter().flat_map(|part| part.flows));
+            if !more || all.len() > most {
+                break;
+            }
+        }
+        all
+    }
+
+    /// From now on no flow takes frames of these senders, and nobody answers them.
+    pub fn ignore(&self, senders: Ignored) {
+        self.tell(Command::Ignore(Arc::new(senders)));
     }
 
     fn ask<T>(&self, message: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<T> {

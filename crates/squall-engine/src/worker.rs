@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use squall_flows::Load;
+use squall_flows::{Ignored, Load, OpenFlow};
 use squall_measure::{FlowCount, Receiver, StreamCounters, track::Key};
 use squall_plan::{Part, PlanStream};
 use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Tap, monotonic};
@@ -134,6 +134,21 @@ pub struct Snapshot {
     pub streams: Vec<StreamTx>,
     pub rx: Vec<PortRx>,
     pub flows: Vec<FlowStats>,
+    /// Its own, then those that make frames for it.
+    pub threads: Vec<Busy>,
+}
+
+/// How much of its time a thread has had something to do. Waiting for what is due is none of that,
+/// asleep or awake: a worker spins ahead of a departure, and its CPU time alone would say that a
+/// frame each millisecond takes a whole CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Busy {
+    /// Ports that it sends on, and that it receives from.
+    pub tx: Vec<usize>,
+    pub rx: Vec<usize>,
+    pub busy: Nanos,
+    /// Since it began.
+    pub lived: Nanos,
 }
 
 /// What a worker can be told while it runs.
@@ -160,6 +175,8 @@ pub enum Command {
     ResumeTemplate(u32),
     /// The load is this one, which [`Load::can_become`] has allowed.
     Load(Arc<Load>),
+    /// No flow takes frames of these senders.
+    Ignore(Arc<Ignored>),
     /// So many more frames of a replay that is held.
     Step(u64),
     /// The run ends at what this says, counted from its beginning.
@@ -177,6 +194,7 @@ pub struct Counters {
     /// Number, frames, octets with FCS.
     pub streams: Vec<(u32, u64, u64)>,
     pub rx: Vec<QueueCounters>,
+    pub threads: Vec<Busy>,
 }
 
 /// Counters of one receiving queue.
@@ -221,6 +239,15 @@ pub struct ReceivedFlows {
     pub flows: Vec<(usize, FlowCount)>,
 }
 
+/// Open flows of TCP of the load that is played.
+#[derive(Clone, Debug, Default)]
+pub struct OpenFlows {
+    /// The most records that any side has.
+    pub(crate) records: u32,
+    /// Each with its port.
+    pub flows: Vec<(usize, OpenFlow)>,
+}
+
 impl From<&Snapshot> for Counters {
     fn from(snapshot: &Snapshot) -> Self {
         let seen = |rx: &PortRx| QueueCounters::of(rx.port, &rx.seen);
@@ -228,6 +255,7 @@ impl From<&Snapshot> for Counters {
             tx: snapshot.tx.iter().map(|tx| (tx.port, tx.packets, tx.octets)).collect(),
             streams: snapshot.streams.iter().map(|s| (s.number, s.packets, s.octets)).collect(),
             rx: snapshot.rx.iter().map(seen).collect(),
+            threads: snapshot.threads.clone(),
         }
     }
 }
@@ -256,6 +284,8 @@ pub(crate) enum Message {
     Snapshot(bool, Reply<Snapshot>),
     /// Of each queue at most so many flows (the second) from that number on (the first).
     Flows(usize, usize, Reply<Vec<QueueFlows>>),
+    /// Of each side's records of flows so many (the second) from that number on (the first).
+    Played(u32, u32, Reply<OpenFlows>),
     /// The end: counters go home.
     Finish,
 }
@@ -497,6 +527,33 @@ impl Inflow {
     }
 }
 
+/// Time in which the worker rested, and in which it looked and found nothing.
+#[derive(Default)]
+pub(crate) struct Idle {
+    total: Nanos,
+    since: Option<Nanos>,
+}
+
+impl Idle {
+    /// Nothing is left to be done.
+    #[inline]
+    fn begin(&mut self, now: Nanos) {
+        self.since.get_or_insert(now);
+    }
+
+    /// A turn that began then has moved something.
+    #[inline]
+    fn end(&mut self, begun: Nanos) {
+        if let Some(since) = self.since.take() {
+            self.total = self.total + begun.saturating_sub(since);
+        }
+    }
+
+    fn until(&self, now: Nanos) -> Nanos {
+        self.total + self.since.map_or(Nanos::ZERO, |since| now.saturating_sub(since))
+    }
+}
+
 /// Frames per second of which a sleep of some hundred microseconds finds dozens.
 const FAST: u64 = 50_000;
 const INFLOW_EVERY: Nanos = Nanos(10_000_000);
@@ -516,6 +573,7 @@ pub(crate) struct Worker {
     pub sent_all: Reply<(usize, u64)>,
     pub added: u64,
     pub told: bool,
+    pub idle: Idle,
     /// The last thing done was to send.
     pub just_sent: bool,
     /// When waits for frames ended before their time: the last one, and the one before.
@@ -600,6 +658,7 @@ impl Worker {
     fn turn(&mut self) {
         // Behind a batch that left just now the clock is where it was.
         let mut now = if self.just_sent { self.watch.last() } else { self.watch.now() };
+        let begun = now;
         let woken = self.waker.take();
         if woken {
             self.read_mail(now);
@@ -628,7 +687,9 @@ impl Worker {
             // The supervisor may be gone already; it then wants to know nothing more.
             let _ = self.sent_all.send((self.index, self.added));
         }
-        if !moved {
+        if moved {
+            self.idle.end(begun);
+        } else {
             self.rx.iter_mut().filter_map(|rx| rx.tap.as_mut()).for_each(|tap| tap.idle(now));
             self.rest(open);
         }
@@ -681,6 +742,7 @@ impl Worker {
             }
         }
         let now = self.watch.now();
+        self.idle.begin(now);
         let start = match self.clock {
             Clock::Real(start) => start,
             Clock::Virtual => Nanos::ZERO,
@@ -835,6 +897,13 @@ impl Worker {
                 Message::Flows(from, most, reply) => {
                     let _ = reply.send(self.flows(from, most));
                 }
+                Message::Played(from, most, reply) => {
+                    let mut open = OpenFlows::default();
+                    for source in &self.sources {
+                        source.open_flows(now, from, most, &mut open);
+                    }
+                    let _ = reply.send(open);
+                }
                 Message::Finish => self.finish(now),
                 Message::Command(command) => self.apply(&command, now),
             }
@@ -946,9 +1015,22 @@ impl Worker {
 
     fn counters(&self) -> Counters {
         let rx = self.rx.iter().map(|rx| QueueCounters::of(rx.port, &rx.seen)).collect();
-        let mut counters = Counters { rx, ..Counters::default() };
+        let threads = self.busy().into_iter().collect();
+        let mut counters = Counters { rx, threads, ..Counters::default() };
         self.sources.iter().for_each(|source| source.counters(&mut counters));
         counters
+    }
+
+    /// `None` on virtual time, which is nobody's CPU.
+    fn busy(&self) -> Option<Busy> {
+        if self.clock == Clock::Virtual {
+            return None;
+        }
+        let (lived, cpu) = self.watch.lived();
+        let wanted = lived.saturating_sub(self.idle.until(self.watch.last()));
+        let rx = self.rx.iter().map(|rx| rx.port).collect();
+        // What was wanted and not had, as others had the CPU, is not counted.
+        Some(Busy { tx: self.outlets.ports().collect(), rx, busy: wanted.min(cpu), lived })
     }
 
     /// Queues that do not tell flows apart are left out.
@@ -981,6 +1063,7 @@ impl Worker {
             worker: self.index,
             cpu: self.cpu,
             cpu_time: thread_cpu_time(),
+            threads: self.busy().into_iter().collect(),
             rx: self.rx.iter_mut().map(rx).collect(),
             ..Snapshot::default()
         };

@@ -28,15 +28,15 @@ mod statistics;
 mod steady;
 mod watched;
 
-pub use link::Whose;
+pub use link::{Ignored, Whose};
 pub use load::{
     Arrival, Cps, DRAIN, Ends, Limits, Load, LoadError, PATIENCE, Spacing, Target, Template, Think,
 };
 pub use network::{Network, NextHop, Wrap};
 pub use pool::{AddrRange, MOST_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
 pub use script::{Conversation, Script};
-pub use side::{FLOWS, FrameOutput, Part, Role, Side, SideSettings};
-pub use squall_tcp::Near;
+pub use side::{FLOWS, FrameOutput, OpenFlow, Part, Role, Side, SideSettings};
+pub use squall_tcp::{FlowInfo, Near, State as FlowState};
 pub use statistics::{
     Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun,
     Served, Statistics, TemplateStatistics, TlsStatistics,

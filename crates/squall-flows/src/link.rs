@@ -2,8 +2,9 @@
 //! neighbours.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     net::{IpAddr, Ipv4Addr},
+    sync::Arc,
 };
 
 use squall_bpf::owner;
@@ -17,10 +18,25 @@ use squall_wire::{
 
 use crate::{FrameOutput, LinkStatistics, Network, NextHop, Tuples, Wrap};
 
+/// Senders whose frames are for no flow, and are answered nothing: somebody else speaks with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ignored {
+    pub macs: BTreeSet<MacAddr>,
+    pub ips: BTreeSet<IpAddr>,
+}
+
+impl Ignored {
+    fn is_empty(&self) -> bool {
+        self.macs.is_empty() && self.ips.is_empty()
+    }
+}
+
 /// One side's link.
 #[derive(Debug)]
 pub(crate) struct Link {
     network: Network,
+    /// `None`: nobody is ignored.
+    ignored: Option<Arc<Ignored>>,
     /// The side's own addresses: pools, with the index of the first address of each.
     pools: Vec<(u64, Tuples)>,
     /// Of the addresses of the first so many pools those of this part are at home here; the others
@@ -140,6 +156,7 @@ impl Link {
             unused: Vec::new(),
             scratch: vec![0; 1 << 16],
             statistics: LinkStatistics::default(),
+            ignored: None,
             network: network.clone(),
         }
     }
@@ -154,6 +171,33 @@ impl Link {
         let of = |(_, pool): &(u64, Tuples)| pool.index_of(address).is_some();
         let (divided, whole) = self.pools.split_at(self.divided);
         whole.iter().any(of) || (divided.iter().any(of) && self.part.has_address(address))
+    }
+
+    /// From now on.
+    pub fn ignore(&mut self, senders: &Arc<Ignored>) {
+        self.ignored = (!senders.is_empty()).then(|| senders.clone());
+    }
+
+    #[inline]
+    fn ignores(&self, frame: &[u8]) -> bool {
+        self.ignored.as_ref().is_some_and(|senders| self.is_of(frame, senders))
+    }
+
+    #[inline(never)]
+    fn is_of(&self, frame: &[u8], senders: &Ignored) -> bool {
+        let mac = frame.get(6..12).and_then(|mac| mac.first_chunk()).map(|mac| MacAddr(*mac));
+        if mac.is_some_and(|mac| senders.macs.contains(&mac)) {
+            return true;
+        }
+        let Ok(inside) = self.unwrap(frame) else { return false };
+        let packet = inside.payload;
+        let source = match inside.kind {
+            IPV4 if packet.len() >= 20 => Some(v4(&packet[12..])),
+            IPV6 if packet.len() >= 40 => Some(v6(&packet[8..])),
+            ARP => Arp::parse(packet).map(|arp| arp.sender.into()),
+            _ => None,
+        };
+        source.is_some_and(|source| senders.ips.contains(&source))
     }
 
     /// Whether GSO frames can be cut by those who know Ethernet, IP and TCP only.
@@ -185,14 +229,11 @@ impl Link {
         self.network.cluster && mac.first_chunk().is_some_and(|mac| index(mac) < self.addresses)
     }
 
-    /// Frames so far that were for nobody here.
-    #[inline]
-    pub fn foreign(&self) -> u64 {
-        self.statistics.not_ours
-    }
-
     /// Whether it would take the frame, for a flow or for itself.
     pub fn claims(&self, frame: &[u8]) -> bool {
+        if self.ignores(frame) {
+            return false;
+        }
         let inside = match self.unwrap(frame) {
             Ok(inside) => inside,
             Err(Lost::NotOurs) => return false,
@@ -253,6 +294,9 @@ impl Link {
 
     /// Learns of a neighbour, and answers nothing.
     pub fn overhear(&mut self, frame: &[u8]) {
+        if self.ignores(frame) {
+            return;
+        }
         let (answers, before) = (self.answers.len(), self.statistics);
         self.receive_any(frame);
         while self.answers.len() > answers {
@@ -261,10 +305,20 @@ impl Link {
         self.statistics = LinkStatistics { resolved: self.statistics.resolved, ..before };
     }
 
+    /// Frames so far that were not taken, for one of these reasons.
+    #[inline]
+    pub fn refused(&self) -> u64 {
+        self.statistics.not_ours + self.statistics.ignored
+    }
+
     /// Takes a frame; gives the IP packet in it if that is for a flow.
     #[inline]
     pub fn receive<'f>(&mut self, frame: &'f [u8]) -> Option<&'f [u8]> {
         self.statistics.frames_received += 1;
+        if self.ignores(frame) {
+            self.statistics.ignored += 1;
+            return None;
+        }
         match self.is_usual(frame) {
             true => Some(&frame[ETHERNET..]),
             false => self.receive_any(frame),

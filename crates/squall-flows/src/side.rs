@@ -1,12 +1,16 @@
 //! What one port carries: clients, servers, or both. Frames and the time go in, frames come out.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use squall_apps::{Apps, Listener, Peers, Program, ProgramError, ProgramId, Transport};
 use squall_bpf::owner;
 use squall_host::Answer;
 use squall_tcp::{
-    ClassId, ConnectError, FlowId, FlowKind, Near, Output, Settings, Stack, Tunables, Tuple,
+    ClassId, ConnectError, FlowId, FlowInfo, FlowKind, Near, Output, Settings, Stack, Tunables,
+    Tuple,
 };
 use squall_units::{Cut, Division, Nanos};
 use squall_wire::checksum::{fold, sum};
@@ -15,7 +19,7 @@ use crate::{
     Exhausted, FlowStatistics, LinkStatistics, Load, LoadError, Network, NotBegun, Script,
     Statistics, TemplateStatistics, Tuples,
     arrivals::{Arrivals, Due, Mine},
-    link::{ETHERNET, Link, Whose},
+    link::{ETHERNET, Ignored, Link, Whose},
     pool::divided,
     script::Serving,
     sharing::{Share, Sharing},
@@ -146,6 +150,14 @@ pub struct Side {
     arrivals_until: Option<Nanos>,
     /// The latest instant that it was told.
     now: Nanos,
+}
+
+/// An open flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenFlow {
+    pub tcp: FlowInfo,
+    /// Since it began; of servers nobody keeps when they were asked.
+    pub lasted: Option<Nanos>,
 }
 
 /// How far the end has come.
@@ -473,8 +485,8 @@ impl Side {
     /// [`Side::approach`] said of it, or nothing. Whether it was for the side.
     #[inline]
     pub fn receive(&mut self, now: Nanos, frame: &[u8], cut: Cut, near: Near) -> bool {
-        let foreign = self.link.foreign();
-        let Some(packet) = self.link.receive(frame) else { return self.link.foreign() == foreign };
+        let refused = self.link.refused();
+        let Some(packet) = self.link.receive(frame) else { return self.link.refused() == refused };
         // Its checksum was verified, or never made.
         if !cut.is_whole() || (self.settings.partial_checksums && has_partial_checksum(packet)) {
             self.stack.receive_verified(now, packet);
@@ -487,6 +499,11 @@ impl Side {
     /// Whether the frame is for the side: what [`Side::receive`] would say of it.
     pub fn claims(&self, frame: &[u8]) -> bool {
         self.link.claims(frame)
+    }
+
+    /// Frames of these senders are not the side's, from now on.
+    pub fn ignore(&mut self, senders: &Arc<Ignored>) {
+        self.link.ignore(senders);
     }
 
     /// Which worker has the flow that a received frame belongs to.
@@ -869,6 +886,25 @@ impl Side {
     /// Open flows.
     pub fn active(&self) -> usize {
         self.stack.active()
+    }
+
+    /// The open flows of TCP among `most` records from number `from` on; those in TIME-WAIT are
+    /// none.
+    pub fn look(
+        &self,
+        now: Nanos,
+        from: u32,
+        most: u32,
+    ) -> impl Iterator<Item = OpenFlow> + use<'_> {
+        let began = move |tcp: &FlowInfo| {
+            (!tcp.passive).then(|| self.stack.app().lasted(tcp.id, now)).flatten()
+        };
+        self.stack.look(from, most).map(move |tcp| OpenFlow { lasted: began(&tcp), tcp })
+    }
+
+    /// Records of flows so far: of flows that are open now or were.
+    pub fn records(&self) -> u32 {
+        self.stack.records()
     }
 
     /// Flows whose addresses and ports are not free again yet.

@@ -216,6 +216,8 @@ pub struct LinkStatistics {
     pub not_ours: u64,
     /// Of these, no valid frame: cut short, wrong lengths or checksums of tunnels.
     pub malformed: u64,
+    /// Of these, from addresses that are [ignored](crate::Ignored).
+    pub ignored: u64,
     pub frames_sent: u64,
     /// Packets that were not sent because nobody has answered for their next hop yet (they are sent
     /// again).
@@ -509,11 +511,12 @@ impl LinkStatistics {
         copy.fields_mut().map(|(name, n)| (name, *n)).into_iter()
     }
 
-    fn fields_mut(&mut self) -> [(&'static str, &mut u64); 17] {
+    fn fields_mut(&mut self) -> [(&'static str, &mut u64); 18] {
         let Self {
             frames_received,
             not_ours,
             malformed,
+            ignored,
             frames_sent,
             unresolved,
             too_long,
@@ -533,6 +536,7 @@ impl LinkStatistics {
             ("frames_received", frames_received),
             ("not_ours", not_ours),
             ("malformed", malformed),
+            ("ignored", ignored),
             ("frames_sent", frames_sent),
             ("unresolved", unresolved),
             ("too_long", too_long),

@@ -148,6 +148,11 @@ impl Watched {
         self.apps.observer_mut().opened(program);
     }
 
+    /// Since flow `id`, which we have begun, was begun.
+    pub fn lasted(&self, id: FlowId, now: Nanos) -> Option<Nanos> {
+        self.begun.get(id.0 as usize).map(|begun| Nanos(begun.until(now).0))
+    }
+
     /// Hands over the templates of clients' flows that are gone.
     #[inline]
     pub fn each_ended(&mut self, mut each: impl FnMut(usize)) {

@@ -169,6 +169,9 @@ fn infos(addresses: &[String], service: &Service) -> Result<Vec<PortInfo>, Error
                 .or_else(|| interface.and_then(|i| i.speed_bps).map(|bps| bps as f64))
                 .or(Some(UNKNOWN_SPEED)),
             longest: interface.map_or(9_018, |interface| interface.mtu + 18),
+            numa: interface.and_then(|interface| interface.numa_node),
+            driver: interface.map(|interface| interface.driver.clone()).unwrap_or_default(),
+            bus: interface.map(|interface| interface.bus.clone()).unwrap_or_default(),
         });
     }
     Ok(infos)

@@ -17,6 +17,7 @@ mod datagrams;
 mod extra;
 mod flow;
 mod hash;
+mod look;
 mod packet;
 mod recovery;
 mod seq;
@@ -34,5 +35,6 @@ pub use api::{
 pub use core::Socket;
 pub use counters::{Counters, Strays};
 pub use flow::State;
+pub use look::FlowInfo;
 pub use stack::{Near, Stack};
 pub use tunables::{Congestion, OptionOrder, Settings, TunableError, Tunables};

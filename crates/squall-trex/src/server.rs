@@ -9,27 +9,30 @@ mod counters;
 mod flows;
 mod hdr;
 mod hosts;
+mod open;
 mod replays;
+mod threads;
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     hash::{BuildHasher, RandomState},
     time::{Duration, Instant},
 };
 
 use serde_json::{Map, Value, json};
-use squall::{Error, driving::Start, speaking::Speaking};
+use squall::{Error, InterfaceState, driving::Start, speaking::Speaking};
 use squall_profile::{Late, Mode};
 use squall_units::{MacAddr, Nanos, TREX_HW_IDS, TrexMark};
 
 use captures::{Captures, now};
 use flows::FlowServer;
 use hosts::Ipv6;
+use threads::Threads;
 
 use crate::{
     Load, Macs, Setting, Statistics, Stream, Unit,
     rpc::{self, Params, Refusal},
-    traffic::{Place, PortCounts, Sent, Traffic},
+    traffic::{Asker, Place, PortCounts, Sent, Traffic},
     translate::{self, in_unit},
     vm,
 };
@@ -66,6 +69,11 @@ pub struct PortInfo {
     pub speed_bps: Option<f64>,
     /// Longest frame with FCS.
     pub longest: u32,
+    /// Of the hardware; `None`: there is none, or a single node.
+    pub numa: Option<u32>,
+    /// The driver of the interface, and where the hardware is; empty: unknown, or none.
+    pub driver: String,
+    pub bus: String,
 }
 
 /// The server.
@@ -77,6 +85,8 @@ pub struct Server {
     since: Instant,
     ports: Vec<Port>,
     traffic: Traffic,
+    threads: Threads,
+    links: Links,
     captures: Captures,
     /// The port that sends a capture.
     replaying: Option<usize>,
@@ -206,6 +216,8 @@ impl Server {
             since: Instant::now(),
             ports: ports.collect(),
             traffic: Traffic::new(places),
+            threads: Threads::default(),
+            links: Links::default(),
             captures: Captures::default(),
             replaying: None,
             starts: 0,
@@ -242,6 +254,7 @@ impl Server {
             None => {}
         }
         let now = Instant::now();
+        self.look_at_threads(now);
         if let Err(error) = self.begin_those_due(now) {
             self.lost(&error.text);
         }
@@ -382,7 +395,7 @@ const METHODS: &[(&str, Method)] = &[
     ("get_supported_cmds", |s, _, _| Ok(json!(s.supported()))),
     ("get_system_info", |s, _, _| Ok(s.system_info())),
     ("get_tpg_status", |_, _, _| Ok(json!({ "enabled": false }))),
-    ("get_utilization", |_, _, _| Ok(json!({ "cpu": [], "mbuf_stats": {} }))),
+    ("get_utilization", |s, _, _| s.utilization()),
     ("get_version", |s, _, _| Ok(s.version())),
     ("ping", |_, _, _| Ok(json!({ "ts": now() }))),
     // Without a handler in TRex, too.
@@ -440,8 +453,8 @@ const XSTATS: [(&str, Count); 6] = [
     ("tx_good_packets", |port| port.tx_packets),
     ("rx_good_bytes", |port| port.rx_octets),
     ("tx_good_bytes", |port| port.tx_octets),
-    ("rx_missed_errors", |_| 0),
-    ("tx_errors", |_| 0),
+    ("rx_missed_errors", |port| port.missed),
+    ("tx_errors", |port| port.tx_errors),
 ];
 
 impl Server {
@@ -624,13 +637,15 @@ impl Server {
         let port = |(index, port): (usize, &Port)| {
             let speeds: Vec<f64> = port.info.speed_bps.map(|bps| bps / 1e9).into_iter().collect();
             json!({
-                "index": index, "driver": "squall", "pci_addr": port.info.address, "numa": 0,
+                "index": index, "driver": driver(&port.info), "pci_addr": place(&port.info),
+                "numa": port.info.numa.map_or(-1, i64::from),
                 "hw_mac": port.info.mac.to_string(), "stack": "legacy",
                 "description": port.info.description,
                 "rx": { "caps": ["flow_stats", "latency", "rx_bytes"], "counters": GROUPS },
                 "is_fc_supported": false, "is_led_supported": false, "is_link_supported": false,
                 "is_prom_supported": true, "is_vxlan_supported": false,
-                "is_ieee1588_supported": false, "is_virtual": true, "supp_speeds": speeds,
+                "is_ieee1588_supported": false, "is_virtual": port.info.bus.is_empty(),
+                "supp_speeds": speeds,
                 "cores": [0],
             })
         };
@@ -654,7 +669,8 @@ impl Server {
         }
     }
 
-    fn port_status(&self, number: usize) -> Value {
+    fn port_status(&mut self, number: usize) -> Value {
+        let up = self.links.is_up(&self.ports[number].info.address);
         let port = &self.ports[number];
         let states: Map<String, Value> = port
             .profiles
@@ -685,7 +701,7 @@ impl Server {
             "attr": {
                 "promiscuous": { "enabled": port.promiscuous },
                 "multicast": { "enabled": port.multicast },
-                "link": { "up": true },
+                "link": { "up": up },
                 "speed": port.info.speed_bps.map_or(0.0, |bps| bps / 1e9),
                 "rx_filter_mode": "hw", "vxlan_fs": [], "fc": { "mode": 0 },
                 "layer_cfg": {
@@ -706,10 +722,10 @@ impl Server {
         json!({
             "opackets": port.tx_packets, "obytes": port.tx_octets,
             "ipackets": port.rx_packets, "ibytes": port.rx_octets,
-            "ierrors": 0, "oerrors": 0,
+            "ierrors": port.missed, "oerrors": port.tx_errors,
             "m_total_tx_bps": port.tx_bps, "m_total_tx_pps": port.tx_pps,
             "m_total_rx_bps": port.rx_bps, "m_total_rx_pps": port.rx_pps,
-            "m_cpu_util": 0.0,
+            "m_cpu_util": self.threads.of_port(number),
         })
     }
 
@@ -723,20 +739,26 @@ impl Server {
         let sum = |of: fn(&PortCounts) -> f64| ports.iter().map(of).sum::<f64>();
         let whole = |of: fn(&PortCounts) -> u64| ports.iter().map(of).sum::<u64>();
         let (tx, rx) = (sum(|p| p.tx_bps), sum(|p| p.rx_bps));
-        let (active, begun, cps) = self.flow_global().unwrap_or_default();
+        let flows = self.flow_global().unwrap_or_default();
+        let senders = self.threads.senders();
+        let (rx_util, receiving) = self.threads.receivers();
+        // As TRex counts it: what is sent is received, too, by the same share of the cores.
+        let used = senders.mean * senders.count as f64;
+        let per_core = if used > 0.01 { 2.0 * tx / 1e9 * 100.0 / used } else { 0.0 };
         json!({
-            "m_cpu_util": 0.0, "m_cpu_util_raw": 0.0, "m_bw_per_core": 0.0, "m_rx_cpu_util": 0.0,
-            "m_rx_core_pps": 0.0, "m_platform_factor": 1.0,
+            "m_cpu_util": senders.mean, "m_cpu_util_raw": senders.latest,
+            "m_bw_per_core": per_core, "m_rx_cpu_util": rx_util,
+            "m_rx_core_pps": receiving.iter().map(|port| ports[*port].rx_pps).sum::<f64>(),
+            "m_platform_factor": 1.0,
             "m_tx_bps": tx, "m_rx_bps": rx, "m_tx_pps": sum(|p| p.tx_pps), "m_rx_pps": sum(|p| p.rx_pps),
-            "m_tx_cps": cps, "m_tx_expected_cps": 0.0, "m_tx_expected_pps": 0.0, "m_tx_expected_bps": 0.0,
-            "m_total_alloc_error": 0, "m_total_queue_full": 0, "m_total_queue_drop": 0,
+            "m_tx_cps": flows.cps, "m_tx_expected_cps": flows.expected_cps,
+            "m_total_queue_drop": whole(|p| p.not_sent),
             "m_rx_drop_bps": (tx - rx).max(0.0),
-            "m_active_flows": active, "m_open_flows": begun,
+            "m_active_flows": flows.active, "m_open_flows": flows.begun,
             "m_total_tx_pkts": whole(|p| p.tx_packets), "m_total_rx_pkts": whole(|p| p.rx_packets),
             "m_total_tx_bytes": whole(|p| p.tx_octets), "m_total_rx_bytes": whole(|p| p.rx_octets),
-            "m_total_clients": 0, "m_total_servers": 0, "m_active_sockets": 0, "m_socket_util": 0.0,
-            "m_total_nat_time_out": 0, "m_total_nat_time_out_wait_ack": 0, "m_total_nat_no_fid": 0,
-            "m_total_nat_active": 0, "m_total_nat_open": 0, "m_total_nat_learn_error": 0,
+            "m_total_clients": flows.clients, "m_total_servers": flows.servers,
+            "m_active_sockets": flows.active, "m_socket_util": flows.used_sockets(),
         })
     }
 
@@ -760,16 +782,16 @@ impl Server {
         json!({ "ids": { "flow_stats": of(false), "latency": of(true) } })
     }
 
-    fn group_stats(&self, params: &Params<'_>) -> Answer {
+    fn group_stats(&mut self, params: &Params<'_>) -> Answer {
         let asked = params.list("pgids")?;
         if asked.len() > MOST_GROUPS {
             let text = format!("{} pgids: expected at most {MOST_GROUPS}", asked.len());
             return Err(Refusal::parameters(text));
         }
         let known = self.grouped();
-        let counted = self.traffic.groups();
+        let (counted, count) = (self.traffic.groups(), self.ports.len());
         let zeros = |value: Value| -> Map<String, Value> {
-            (0..self.ports.len()).map(|port| (port.to_string(), value.clone())).collect()
+            (0..count).map(|port| (port.to_string(), value.clone())).collect()
         };
         let (mut versions, mut flows, mut latencies) = (Map::new(), Map::new(), Map::new());
         for id in asked.iter().filter_map(Value::as_u64).filter_map(|id| u32::try_from(id).ok()) {
@@ -801,13 +823,14 @@ impl Server {
                 let told = counts.latency.unwrap_or_default();
                 let histogram: Map<String, Value> =
                     told.histogram.iter().map(|(class, n)| (class.to_string(), json!(n))).collect();
+                let recent = self.traffic.recent_max(Asker::Group(id), told.max, &told.bins);
                 let lower = counts.duplicates + counts.reordered;
                 latencies.insert(
                     id.to_string(),
                     json!({
                         "lat": {
-                            "average": told.mean, "total_max": told.max, "total_min": told.min,
-                            "last_max": told.max, "jit": told.jitter, "histogram": histogram,
+                            "average": told.mean(), "total_max": told.max, "total_min": told.min,
+                            "last_max": recent, "jit": told.jitter, "histogram": histogram,
                             "hdrh": hdr::encoded(told.bins.iter()),
                         },
                         "er": {
@@ -818,8 +841,14 @@ impl Server {
                 );
             }
         }
-        flows.insert("g".into(), json!({ "rx_err": zeros(json!(0)), "tx_err": zeros(json!(0)) }));
-        latencies.insert("g".into(), json!({ "old_flow": 0, "bad_hdr": 0 }));
+        let unknown: Map<String, Value> = self
+            .traffic
+            .ports()
+            .iter()
+            .enumerate()
+            .map(|(number, port)| (number.to_string(), json!(port.rx_unknown)))
+            .collect();
+        flows.insert("g".into(), json!({ "rx_err": unknown }));
         Ok(json!({ "ver_id": versions, "flow_stats": flows, "latency": latencies }))
     }
 
@@ -1308,6 +1337,38 @@ impl Server {
     }
 }
 
+/// Which links are up: clients ask often, and to ask the kernel takes a while.
+#[derive(Default)]
+struct Links {
+    taken: Option<Instant>,
+    down: HashSet<String>,
+}
+
+/// As old as this, they are asked for again.
+const LINKS: Duration = Duration::from_millis(500);
+
+impl Links {
+    /// Of a port that is no interface: it has no link that could be down.
+    fn is_up(&mut self, address: &str) -> bool {
+        let Some(name) = squall::interface_of(address) else { return true };
+        if self.taken.is_none_or(|taken| taken.elapsed() >= LINKS) {
+            self.taken = Some(Instant::now());
+            let all = squall::list_interfaces().unwrap_or_default().into_iter();
+            let down = all.filter(|interface| interface.state != InterfaceState::Up);
+            self.down = down.map(|interface| interface.name).collect();
+        }
+        !self.down.contains(&name)
+    }
+}
+
+fn driver(info: &PortInfo) -> &str {
+    if info.driver.is_empty() { "squall" } else { &info.driver }
+}
+
+fn place(info: &PortInfo) -> &str {
+    if info.bus.is_empty() { &info.address } else { &info.bus }
+}
+
 /// Whether a method is of one port.
 fn of_port(method: &str) -> bool {
     matches!(
@@ -1457,6 +1518,9 @@ mod tests {
                 mac: MacAddr([2, 0, 0, 0, 0, number]),
                 speed_bps: Some(1e9),
                 longest: 1518,
+                numa: None,
+                driver: String::new(),
+                bus: String::new(),
             };
             let server = Server::new(vec![info(0), info(1)], Box::new(Here), flows, headers);
             let mut client = Self { server, handle: Value::Null, owned: Value::Null };

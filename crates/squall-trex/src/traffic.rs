@@ -7,9 +7,9 @@ use std::{
 };
 
 use squall::{
-    Error, Profile, Session,
+    Busy, Error, Profile, Session,
     driving::{Driven, Start},
-    report::{EndedBy, Report},
+    report::{EndedBy, PortReport, Report},
     totals::{PortTotals, StreamTotals, Totals},
 };
 use squall_measure::StreamCounters;
@@ -49,6 +49,14 @@ pub struct PortCounts {
     pub tx_bps: f64,
     pub rx_pps: f64,
     pub rx_bps: f64,
+    /// Frames that came to the interface and were lost before the run had them.
+    pub missed: u64,
+    /// Frames that the port refused.
+    pub tx_errors: u64,
+    /// Frames that were due and did not leave, for whatever reason.
+    pub not_sent: u64,
+    /// Frames with a signature of no stream that there is.
+    pub rx_unknown: u64,
 }
 
 /// Counters of a packet group, by port.
@@ -70,7 +78,9 @@ pub struct GroupCounts {
 /// Microseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Latency {
-    pub mean: f64,
+    /// Packets, and the sum of their delays.
+    count: u64,
+    sum: f64,
     pub min: f64,
     pub max: f64,
     pub jitter: f64,
@@ -78,6 +88,28 @@ pub struct Latency {
     pub histogram: BTreeMap<u64, u64>,
     /// Edges in nanoseconds, and packets.
     pub bins: Vec<(u64, u64, u64)>,
+}
+
+impl Latency {
+    pub fn mean(&self) -> f64 {
+        self.sum / self.count.max(1) as f64
+    }
+
+    /// What another stream or a later run has measured is added.
+    fn merge(&mut self, by: &Self) {
+        self.min = if self.count == 0 { by.min } else { self.min.min(by.min) };
+        self.max = self.max.max(by.max);
+        self.jitter = by.jitter;
+        (self.count, self.sum) = (self.count + by.count, self.sum + by.sum);
+        for (class, n) in &by.histogram {
+            *self.histogram.entry(*class).or_default() += n;
+        }
+        let mut bins: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        for (lower, upper, n) in self.bins.iter().chain(&by.bins) {
+            *bins.entry((*lower, *upper)).or_default() += n;
+        }
+        self.bins = bins.into_iter().map(|((lower, upper), n)| (lower, upper, n)).collect();
+    }
 }
 
 /// The streams that one profile of one port sends, as they are in the run.
@@ -90,7 +122,50 @@ pub struct Traffic {
     seen: Vec<bool>,
     run: Option<Running>,
     ports_before: Vec<PortTotals>,
+    faults_before: Vec<Faults>,
     groups_before: HashMap<u32, GroupCounts>,
+    /// Of what had been measured when it was last asked for.
+    delays_before: HashMap<Asker, Delays>,
+}
+
+/// What went wrong at a port.
+#[derive(Clone, Copy, Debug, Default)]
+struct Faults {
+    missed: u64,
+    tx_errors: u64,
+    not_sent: u64,
+}
+
+impl Faults {
+    fn of(port: &PortReport) -> Self {
+        Self {
+            missed: port.rx.drops.values().sum(),
+            tx_errors: port.tx.errors,
+            not_sent: port.tx.not_sent.values().sum(),
+        }
+    }
+
+    fn add(&mut self, by: Self) {
+        self.missed += by.missed;
+        self.tx_errors += by.tx_errors;
+        self.not_sent += by.not_sent;
+    }
+}
+
+/// Whose delays are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Asker {
+    Group(u32),
+    /// What arrives at a port beside flows.
+    Probe(usize),
+}
+
+/// What had been measured of delays.
+#[derive(Clone, Debug, Default)]
+struct Delays {
+    max: f64,
+    /// Packets by their class's lower edge.
+    bins: HashMap<u64, u64>,
 }
 
 struct Running {
@@ -106,7 +181,16 @@ impl Traffic {
     pub fn new(places: Vec<Place>) -> Self {
         let ports_before = vec![PortTotals::default(); places.len()];
         let seen = vec![false; places.len()];
-        Self { places, seen, run: None, ports_before, groups_before: HashMap::new() }
+        let faults_before = vec![Faults::default(); places.len()];
+        Self {
+            places,
+            seen,
+            run: None,
+            ports_before,
+            faults_before,
+            groups_before: HashMap::new(),
+            delays_before: HashMap::new(),
+        }
     }
 
     /// Whether captures of a port's interface are to see what runs send there that begin from now
@@ -253,6 +337,7 @@ impl Traffic {
     /// A packet group is used anew: it begins at 0.
     pub fn forget(&mut self, group: u32) {
         self.groups_before.remove(&group);
+        self.delays_before.remove(&Asker::Group(group));
         if let Some(run) = &mut self.run {
             run.groups.retain(|_, (_, other)| *other != group);
         }
@@ -287,6 +372,9 @@ impl Traffic {
         for (before, port) in self.ports_before.iter_mut().zip(&now.ports) {
             add(before, port);
         }
+        for (before, faults) in self.faults_before.iter_mut().zip(run.faults()) {
+            before.add(faults);
+        }
         let outcome = run.driven.outcome();
         let report = outcome.as_ref().and_then(|outcome| outcome.as_ref().ok());
         for (group, counts) in run.groups_of(&now, None, report.map(Arc::as_ref)) {
@@ -305,6 +393,9 @@ impl Traffic {
 
     pub fn ports(&self) -> Vec<PortCounts> {
         let seen = self.run.as_ref().map(|run| run.driven.totals(AGE));
+        let mut faults = self.faults_before.clone();
+        let now = self.run.as_ref().map(Running::faults).unwrap_or_default();
+        faults.iter_mut().zip(now).for_each(|(all, now)| all.add(now));
         let of = |(port, before): (usize, &PortTotals)| {
             let mut all = *before;
             let mut counts = PortCounts::default();
@@ -322,6 +413,9 @@ impl Traffic {
                 counts.tx_bps = bits(rate(port_now.tx_octets, then_port.tx_octets), counts.tx_pps);
                 counts.rx_bps = bits(rate(port_now.rx_octets, then_port.rx_octets), counts.rx_pps);
             }
+            let Faults { missed, tx_errors, not_sent } = faults[port];
+            (counts.missed, counts.tx_errors, counts.not_sent) = (missed, tx_errors, not_sent);
+            counts.rx_unknown = all.rx_unknown;
             counts.tx_packets = all.tx_packets;
             counts.rx_packets = all.rx_packets;
             counts.tx_octets = all.tx_octets.saturating_sub(FCS * all.tx_packets);
@@ -329,6 +423,28 @@ impl Traffic {
             counts
         };
         self.ports_before.iter().enumerate().map(of).collect()
+    }
+
+    /// What the threads of the run have done; none: there is no run.
+    pub fn threads(&self) -> Vec<Busy> {
+        let run = self.run.as_ref().filter(|run| !run.driven.is_over());
+        run.map(|run| run.driven.totals(AGE).0.threads.clone()).unwrap_or_default()
+    }
+
+    /// The longest delay since this was asked last, microseconds; 0: nothing came since. Where it is
+    /// not the longest of all it is the upper end of its class. `bins`: edges in nanoseconds, and
+    /// packets.
+    pub fn recent_max(&mut self, of: Asker, max: f64, bins: &[(u64, u64, u64)]) -> f64 {
+        let before = self.delays_before.entry(of).or_default();
+        let grown = |(lower, _, n): &&(u64, u64, u64)| before.bins.get(lower) != Some(n);
+        let class = bins.iter().filter(grown).map(|(_, upper, _)| *upper as f64 / 1e3);
+        let recent = match max > before.max {
+            true => max,
+            false => class.fold(0.0, f64::max).min(max),
+        };
+        let bins = bins.iter().map(|(lower, _, n)| (*lower, *n)).collect();
+        *before = Delays { max, bins };
+        recent
     }
 
     pub fn groups(&self) -> HashMap<u32, GroupCounts> {
@@ -346,6 +462,16 @@ impl Traffic {
 }
 
 impl Running {
+    /// Of each port so far, as the latest report says.
+    fn faults(&self) -> Vec<Faults> {
+        let of = |report: &Report| report.ports.iter().map(Faults::of).collect();
+        match (self.driven.outcome(), self.driven.latest()) {
+            (Some(Ok(report)), _) => of(&report),
+            (_, Some(latest)) => of(&latest.report),
+            _ => Vec::new(),
+        }
+    }
+
     fn groups_of(
         &self,
         now: &Totals,
@@ -401,8 +527,9 @@ impl Running {
                 for (lower, _, count) in bins.iter().copied().flatten() {
                     *histogram.entry(class_of(lower / 1000)).or_default() += count;
                 }
-                counts.latency = Some(Latency {
-                    mean: summary.sum_ns as f64 / summary.count as f64 / 1e3,
+                counts.latency.get_or_insert_default().merge(&Latency {
+                    count: summary.count,
+                    sum: summary.sum_ns as f64 / 1e3,
                     min: summary.min_ns as f64 / 1e3,
                     max: summary.max_ns as f64 / 1e3,
                     jitter: told.and_then(|rx| rx.jitter_ns).unwrap_or(0.0) / 1e3,
@@ -430,6 +557,7 @@ fn add(to: &mut PortTotals, by: &PortTotals) {
     to.tx_octets += by.tx_octets;
     to.rx_packets += by.rx_packets;
     to.rx_octets += by.rx_octets;
+    to.rx_unknown += by.rx_unknown;
 }
 
 fn merge(to: &mut GroupCounts, by: &GroupCounts) {
@@ -445,8 +573,8 @@ fn merge(to: &mut GroupCounts, by: &GroupCounts) {
     to.duplicates += by.duplicates;
     to.reordered += by.reordered;
     to.gaps += by.gaps;
-    if by.latency.is_some() {
-        to.latency.clone_from(&by.latency);
+    if let Some(latency) = &by.latency {
+        to.latency.get_or_insert_default().merge(latency);
     }
 }
 
@@ -556,6 +684,38 @@ pub fn still(port: usize, name: String) -> ProfileStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn delays_of_several_runs_are_those_of_one() {
+        let run = |min: f64, max: f64, bins: &[(u64, u64, u64)]| Latency {
+            count: bins.iter().map(|bin| bin.2).sum(),
+            sum: min + max,
+            min,
+            max,
+            jitter: min,
+            histogram: bins.iter().map(|(lower, _, n)| (*lower, *n)).collect(),
+            bins: bins.into(),
+        };
+        let mut all = Latency::default();
+        all.merge(&run(2.0, 8.0, &[(0, 9, 1), (10, 19, 1)]));
+        all.merge(&run(1.0, 5.0, &[(0, 9, 2), (20, 29, 4)]));
+        assert_eq!((all.min, all.max, all.mean(), all.jitter), (1.0, 8.0, 2.0, 1.0));
+        assert_eq!(all.bins, [(0, 9, 3), (10, 19, 1), (20, 29, 4)]);
+        assert_eq!(all.histogram, BTreeMap::from([(0, 3), (10, 1), (20, 4)]));
+    }
+
+    #[test]
+    fn the_longest_delay_of_late_is_that_of_what_came_since() {
+        let mut traffic = Traffic::new(Vec::new());
+        let mut asked =
+            |max: f64, bins: &[(u64, u64, u64)]| traffic.recent_max(Asker::Group(1), max, bins);
+        assert_eq!(asked(0.0, &[]), 0.0);
+        assert_eq!(asked(25.0, &[(10_000, 20_000, 3), (20_000, 30_000, 1)]), 25.0);
+        assert_eq!(asked(25.0, &[(10_000, 20_000, 3), (20_000, 30_000, 1)]), 0.0);
+        assert_eq!(asked(25.0, &[(10_000, 20_000, 4), (20_000, 30_000, 1)]), 20.0);
+        assert_eq!(asked(25.0, &[(10_000, 20_000, 4), (20_000, 30_000, 2)]), 25.0);
+        assert_eq!(asked(90.0, &[(10_000, 20_000, 4), (20_000, 30_000, 2)]), 90.0);
+    }
 
     #[test]
     fn delays_are_classed_by_their_first_digit() {

@@ -9,6 +9,7 @@ use std::{
 
 use squall_apps::{Import, ImportOptions};
 use squall_engine::{Counters, Measure, PortTx, Replayed, Running, Settings, Take};
+use squall_flows::{Ignored, OpenFlow};
 use squall_measure::{FlowSettings, track::Place};
 use squall_options::{Clock, Multiplier, RunOptions};
 use squall_plan::{
@@ -1269,6 +1270,17 @@ impl Run {
         let settings = self.context.flows.as_ref()?;
         let seen = self.running.received_flows(most)?;
         Some(crate::flows::so_far(settings, self.running.plan(), &seen))
+    }
+
+    /// The open flows of TCP that this run plays, each with its port; more than `most` if there are
+    /// more, not all of them then.
+    pub fn open_flows(&self, most: usize) -> Vec<(usize, OpenFlow)> {
+        self.running.open_flows(most)
+    }
+
+    /// From now on no flow takes frames of these senders, and nobody answers them.
+    pub fn ignore(&self, senders: Ignored) {
+        self.running.ignore(senders);
     }
 
     /// Waits for the end that the profile sets, then reports. Without such an end call

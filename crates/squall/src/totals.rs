@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use squall_engine::Counters;
+use squall_engine::{Busy, Counters};
 use squall_measure::StreamCounters;
 
 /// What a run has counted by an instant. Octets are L2, FCS included.
@@ -17,6 +17,8 @@ pub struct Totals {
     /// By number: those that the run began with, then those that were added; removed ones keep
     /// their place.
     pub streams: Vec<StreamTotals>,
+    /// Of each thread that sends or receives; none on virtual time.
+    pub threads: Vec<Busy>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,6 +29,8 @@ pub struct PortTotals {
     pub rx_octets: u64,
     /// Of the received frames, those without a signature of ours.
     pub rx_unsigned: u64,
+    /// Of the received frames, those with a signature of a stream that there is not.
+    pub rx_unknown: u64,
     /// Of the received frames, those whose value at the session's places found no room.
     pub beyond: u64,
 }
@@ -45,7 +49,13 @@ pub struct StreamTotals {
 impl Totals {
     /// Before anything was counted.
     pub(crate) fn nothing(taken: Instant) -> Self {
-        Self { taken, wall_offset_ns: 0, ports: Vec::new(), streams: Vec::new() }
+        Self {
+            taken,
+            wall_offset_ns: 0,
+            ports: Vec::new(),
+            streams: Vec::new(),
+            threads: Vec::new(),
+        }
     }
 
     pub(crate) fn of<'a>(
@@ -58,7 +68,8 @@ impl Totals {
             .map(|name| StreamTotals { name: name.to_owned(), ..StreamTotals::default() })
             .collect();
         let ports = vec![PortTotals::default(); ports];
-        let mut totals = Self { taken: Instant::now(), wall_offset_ns, ports, streams };
+        let threads = Vec::new();
+        let mut totals = Self { taken: Instant::now(), wall_offset_ns, ports, streams, threads };
         for worker in workers {
             totals.add(worker);
         }
@@ -66,6 +77,7 @@ impl Totals {
     }
 
     fn add(&mut self, worker: Counters) {
+        self.threads.extend(worker.threads);
         for (port, packets, octets) in worker.tx {
             self.ports[port].tx_packets += packets;
             self.ports[port].tx_octets += octets;
@@ -83,8 +95,9 @@ impl Totals {
             port.rx_unsigned += rx.unsigned;
             for (number, seen) in rx.streams {
                 // A signature of another sender, with a number that we do not have, is foreign.
-                if let Some(stream) = self.streams.get_mut(usize::from(number)) {
-                    stream.rx.push((rx.port, seen));
+                match self.streams.get_mut(usize::from(number)) {
+                    Some(stream) => stream.rx.push((rx.port, seen)),
+                    None => port.rx_unknown += seen.packets,
                 }
             }
             for ((number, place, value), seen) in rx.tracked {

@@ -9,7 +9,7 @@ use squall_tcp::Tunables;
 use squall_units::MacAddr;
 
 use super::*;
-use crate::{Outcome, Settings, start};
+use crate::{Outcome, Running, Settings, start};
 
 const MS: u64 = 1_000_000;
 
@@ -87,13 +87,13 @@ fn run(
     run_on(flows, ports, workers, stop, settings)
 }
 
-fn run_on(
+fn begin(
     flows: PlanFlows,
     ports: Vec<Box<dyn Port>>,
     workers: Vec<PlanWorker>,
     stop: Stop,
     settings: Settings,
-) -> Outcome {
+) -> Running {
     let max_frame = flows.sides[0].max_frame(ports[0].facts().segmentation);
     let port = |name: &str| PlanPort {
         name: name.into(),
@@ -115,7 +115,17 @@ fn run_on(
         workers,
         notes: Vec::new(),
     };
-    let mut running = start(Arc::new(plan), ports, settings, Vec::new()).expect("it starts");
+    start(Arc::new(plan), ports, settings, Vec::new()).expect("it starts")
+}
+
+fn run_on(
+    flows: PlanFlows,
+    ports: Vec<Box<dyn Port>>,
+    workers: Vec<PlanWorker>,
+    stop: Stop,
+    settings: Settings,
+) -> Outcome {
+    let mut running = begin(flows, ports, workers, stop, settings);
     let begin = std::time::Instant::now();
     while !running.wait_sent(Duration::from_millis(50)) {
         let snapshots = running.snapshot(true);
@@ -314,6 +324,38 @@ fn a_run_ends_with_its_time_and_says_what_did_not() {
     let due = client.attempted + client.not_begun.late();
     assert!((due, client.due()) == (200, 200) && client.attempted > 0, "{client:?}");
     assert_eq!(client.failed.iter().collect::<Vec<_>>(), [("stopped", client.attempted)]);
+}
+
+#[test]
+fn open_flows_are_told_while_they_are_open_and_so_is_how_busy_the_workers_are() {
+    let mut of = load(open(1000), 100);
+    of.templates[0].server = Program::server("mute").recv(101).build().unwrap();
+    (of.limits.flows, of.patience) = (Some(5000), Nanos(60_000 * MS));
+    let stop = Stop { duration: Some(Nanos(60_000 * MS)), ..Stop::default() };
+    let address = "loop:looked-at".parse().expect("an address");
+    let ports = (0..2).map(|_| squall_port::open(&address).unwrap().expect("a loop")).collect();
+    let running = begin(flows_of(of), ports, both_on_one(), stop, Settings::default());
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    // More than a worker tells in one answer.
+    let open = loop {
+        let open = running.open_flows(usize::MAX);
+        if open.len() > 8500 || std::time::Instant::now() > until {
+            break open;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let of_port = |port| open.iter().filter(move |(of, _)| *of == port).count();
+    assert!(of_port(0) > 4200 && of_port(1) > 4200, "{} and {}", of_port(0), of_port(1));
+    assert!(open.iter().all(|(port, flow)| flow.tcp.passive == (*port == 1)));
+    let some = running.open_flows(10).len();
+    assert!((11..=8192).contains(&some), "as many as say that there are more: {some}");
+    let threads: Vec<_> = running.counters().into_iter().flat_map(|of| of.threads).collect();
+    let [of] = &threads[..] else { panic!("one worker: {threads:?}") };
+    assert_eq!((&of.tx[..], &of.rx[..]), (&[0, 1][..], &[0, 1][..]));
+    // A thousand flows a second leave much time.
+    assert!(Nanos::ZERO < of.busy && of.busy.0 < of.lived.0 / 4 * 3, "{of:?}");
+    running.stop();
+    running.finish().expect("nobody panics");
 }
 
 #[test]

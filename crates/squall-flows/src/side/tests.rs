@@ -1,12 +1,12 @@
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use squall_apps::Program;
 use squall_program::{Shape, mix};
 
 use super::*;
 use crate::{
-    Arrival, Conversation, Cps, Failure, Limits, NextHop, Order, Pool as PoolOf, Spacing, Target,
-    Template, Think, Wrap, tests::template,
+    Arrival, Conversation, Cps, Failure, FlowState, Ignored, Limits, NextHop, Order,
+    Pool as PoolOf, Spacing, Target, Template, Think, Wrap, tests::template,
 };
 
 const MS: u64 = 1_000_000;
@@ -955,4 +955,67 @@ fn a_session_that_both_sides_have_closed_is_complete_whatever_comes_then() {
     );
     let client = reset_by_the_server(false);
     assert_eq!((client.completed, client.failed.get(Failure::Reset)), (0, 1), "{client:?}");
+}
+
+#[test]
+fn open_flows_are_looked_at_one_by_one() {
+    let mut of = load(open(1000));
+    // It waits for more than it is told.
+    of.templates[0].server = Program::server("mute").recv(5).build().unwrap();
+    of.limits = Limits { flows: Some(5), ..Limits::default() };
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(100 * MS));
+    let seen = |side: usize, from, most| -> Vec<OpenFlow> {
+        lab.sides[side].look(lab.now, from, most).collect()
+    };
+    let (clients, servers) = (seen(0, 0, 100), seen(1, 0, 100));
+    assert_eq!((clients.len(), servers.len(), lab.sides[0].records()), (5, 5, 5));
+    for (number, (client, server)) in (1u8..).zip(clients.iter().zip(&servers)) {
+        let (c, s) = (&client.tcp, &server.tcp);
+        assert_eq!((c.passive, s.passive), (false, true));
+        assert_eq!(c.tuple.local, IpAddr::from([16, 0, 0, number]));
+        assert_eq!((c.tuple.local, c.tuple.local_port), (s.tuple.remote, s.tuple.remote_port));
+        assert_eq!((c.tuple.remote, c.tuple.remote_port), (s.tuple.local, s.tuple.local_port));
+        assert_eq!((c.state, s.state), (FlowState::Established, FlowState::Established));
+        assert!(c.timestamps && c.sack && c.wscale.is_some() && c.wscale == s.wscale);
+        // There and back, in milliseconds of timestamps; of the client a delayed acknowledgement.
+        assert!((1..2 * MS).contains(&s.srtt.0) && s.rto > s.srtt, "{s:?}");
+        assert!(s.srtt < c.srtt && c.srtt.0 < 50 * MS && c.rto > c.srtt, "{c:?}");
+        assert!(c.flight == 0 && c.cwnd > 1000 && c.send_window > 1000, "{c:?}");
+        // Flow n is due n - 1 ms behind the start, which is at 1 ms.
+        let lasted = client.lasted.expect("a client's").0 / MS;
+        assert!((100 - 1 - u64::from(number)..=100 - u64::from(number)).contains(&lasted));
+        assert_eq!(server.lasted, None);
+    }
+    assert_eq!((seen(0, 0, 2), seen(0, 2, 100)), (clients[..2].to_vec(), clients[2..].to_vec()));
+    assert!(seen(0, 5, 100).is_empty());
+}
+
+#[test]
+fn senders_that_are_ignored_have_no_flow_and_no_answer() {
+    let mut of = load(open(1000));
+    of.limits = Limits { flows: Some(300), ..Limits::default() };
+    let mut lab = Lab::new(&of);
+    // Neighbors are asked for in the name of the first.
+    let ips = (51..=100u8).map(|n| IpAddr::from([16, 0, 0, n])).collect();
+    lab.sides[1].ignore(&Arc::new(Ignored { ips, ..Ignored::default() }));
+    lab.run(Nanos(100 * MS));
+    let counts = |lab: &Lab| {
+        let [clients, servers] = lab.sides.each_ref().map(|side| side.statistics(false));
+        let (completed, ignored) = (clients.total().client.completed, servers.link.ignored);
+        (completed, ignored, clients.link.ignored)
+    };
+    let (completed, ignored, _) = counts(&lab);
+    assert!((45..=50).contains(&completed) && ignored >= 45, "{completed}, {ignored}");
+    // From now on all are heard, but the servers' interface is not.
+    lab.sides[1].ignore(&Arc::default());
+    let macs = [network(2).mac].into();
+    lab.sides[0].ignore(&Arc::new(Ignored { macs, ..Ignored::default() }));
+    lab.run(Nanos(200 * MS));
+    let (then, still, heard) = counts(&lab);
+    assert!(then <= completed + 1 && still == ignored && heard > 50, "{then}, {still}, {heard}");
+    lab.sides[0].ignore(&Arc::default());
+    lab.run(Nanos(60_000 * MS));
+    let all = lab.end().total();
+    assert_eq!(all.client.completed, 300, "what was sent again was heard: {all:?}");
 }

@@ -629,6 +629,7 @@ fn plus(a: PortTotals, b: PortTotals) -> PortTotals {
         rx_packets: a.rx_packets + b.rx_packets,
         rx_octets: a.rx_octets + b.rx_octets,
         rx_unsigned: a.rx_unsigned + b.rx_unsigned,
+        rx_unknown: a.rx_unknown + b.rx_unknown,
         beyond: a.beyond + b.beyond,
     }
 }

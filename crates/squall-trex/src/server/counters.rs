@@ -34,6 +34,7 @@ pub struct Counter {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
     active: f64,
+    established: f64,
     /// Seconds from the start to the last packet.
     lasted: f64,
     tx_bps: f64,
@@ -53,6 +54,9 @@ const ENDED: &[&str] = &[
     "keepalive_timeout",
     "idle",
 ];
+/// Of these, those that were established before.
+const ENDED_LATER: &[&str] =
+    &["closed", "aborted", "reset", "timeout", "keepalive_timeout", "idle"];
 const RESENT: &[&str] = &["retransmit_rto", "retransmit_fast", "retransmit_sack", "retransmit_syn"];
 
 const fn now(
@@ -85,7 +89,7 @@ const fn octets(mut counter: Counter) -> Counter {
 /// In the order in which clients show them.
 pub const COUNTERS: &[Counter] = &[
     now("m_active_flows", "active open flows", "", |r| r.active),
-    now("m_est_flows", "active established flows", "", |r| r.active),
+    now("m_est_flows", "active established flows", "", |r| r.established),
     now("m_tx_bw_l7_r", "tx L7 bandwidth, acknowledged", "bps", |r| r.tx_bps),
     now("m_rx_bw_l7_r", "rx L7 bandwidth, acknowledged", "bps", |r| r.rx_bps),
     now("m_tx_pps_r", "tx packets per second", "pps", |r| r.tx_pps),
@@ -213,6 +217,17 @@ impl Side {
         [&self.tcp, &self.udp].iter().filter_map(|counts| counts.get(name)).sum()
     }
 
+    /// Open flows whose handshake is done; those over UDP are established from the start.
+    fn established(&self) -> u64 {
+        let sum = |counts: &BTreeMap<String, u64>, names: &[&str]| -> u64 {
+            names.iter().filter_map(|name| counts.get(*name)).sum()
+        };
+        let connecting = sum(&self.tcp, &["attempts", "accepts"])
+            .saturating_sub(sum(&self.tcp, &["established"]))
+            .saturating_sub(sum(&self.tcp, ENDED) - sum(&self.tcp, ENDED_LATER));
+        self.active.saturating_sub(connecting)
+    }
+
     /// Packets of both directions.
     pub fn packets(&self) -> u64 {
         self.of("segments_out") + self.of("segments_in")
@@ -223,6 +238,7 @@ impl Side {
         let rate = |name: &str| self.of(name).saturating_sub(then.of(name)) as f64 / seconds;
         Rates {
             active: self.active as f64,
+            established: self.established() as f64,
             lasted: 0.0,
             tx_bps: rate("sent") * 8.0,
             rx_bps: rate("delivered") * 8.0,

@@ -1,25 +1,30 @@
 //! TRex's stateful server: profiles of flows, by TRex's methods.
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
 use serde_json::{Map, Value, json};
-use squall::report::Report;
-use squall_profile::{Flows, PacketSource, Stream};
+use squall::{
+    Ignored,
+    report::{Distribution, Report, StreamReport},
+};
+use squall_profile::{Arrival, Flows, PacketSource, Pool, Stream};
 use squall_units::{Nanos, Rate, RateUnit};
 
 use super::{
     Answer, DEFAULT, Method, Owner, Refusal, Server, counters,
     counters::{Rates, Side},
     id_of,
+    open::Looks,
 };
 use crate::{
     Astf, FlowSetting,
     rpc::Params,
-    traffic::{flow_profile, still},
+    traffic::{Asker, flow_profile, still},
 };
 
 /// What a client asks for at most.
@@ -30,6 +35,10 @@ const LARGEST: usize = 64 << 20;
 const DRAIN: Nanos = Nanos(5_000_000_000);
 /// Clients look at a profile's state so often at least, and miss one that is shorter.
 const NOTICED: Duration = Duration::from_millis(100);
+/// Source ports that a client has unless its profile says otherwise.
+const PORTS: u64 = 65_535 - 1023;
+/// Delays from here on are counted as high.
+const HIGH_NS: u64 = 10_000;
 /// Of frames that measure latency, without FCS.
 const PROBE: usize = 78;
 
@@ -69,9 +78,12 @@ pub struct FlowServer {
     /// The profile whose flows there are now.
     active: Option<Active>,
     latency: Option<Latency>,
+    /// Senders whose frames are for no flow.
+    pub ignored: Ignored,
 }
 
-struct Loaded {
+/// A profile that a client has sent.
+pub struct Loaded {
     state: State,
     /// Pieces so far.
     text: String,
@@ -84,8 +96,9 @@ struct Loaded {
     /// Of the last start: what had been counted when it ended.
     last: Option<Arc<Report>>,
     /// Earlier figures, for rates.
-    before: Option<(Instant, [Side; 2])>,
-    now: Option<(Instant, [Side; 2])>,
+    before: Option<Seen>,
+    now: Option<Seen>,
+    pub looks: Looks,
     /// Of the last start, and from then to the last packet.
     began: Option<Instant>,
     lasted: Duration,
@@ -103,22 +116,53 @@ impl Default for Loaded {
             last: None,
             before: None,
             now: None,
+            looks: Looks::default(),
             began: None,
             lasted: Duration::ZERO,
         }
     }
 }
 
+/// The report that there was at an instant.
+#[derive(Clone)]
+struct Seen {
+    at: Instant,
+    report: Arc<Report>,
+}
+
 impl Loaded {
     /// There was traffic until then, if more packets were counted than before.
-    fn lasts(&mut self, taken: Instant, sides: &[Side; 2]) {
-        let packets = |sides: &[Side; 2]| sides.iter().map(Side::packets).sum::<u64>();
-        let before = self.now.as_ref().map_or(0, |(_, sides)| packets(sides));
+    fn lasts(&mut self, taken: Instant, report: &Arc<Report>) {
+        let packets = |report: &Report| {
+            let all = self.sides(report, |_| true);
+            all.iter().map(Side::packets).sum::<u64>()
+        };
+        let before = self.now.as_ref().map_or(0, |seen| packets(&seen.report));
         if let Some(began) = self.began
-            && packets(sides) > before
+            && packets(report) > before
         {
             self.lasted = taken.saturating_duration_since(began);
         }
+    }
+
+    /// What clients and servers of the templates that `chosen` says have counted.
+    fn sides(&self, report: &Report, chosen: impl Fn(&str) -> bool) -> [Side; 2] {
+        let groups = self.astf.iter().flat_map(Astf::groups);
+        let over_udp: HashMap<String, bool> =
+            groups.map(|(name, _, over_udp)| (name, over_udp)).collect();
+        let flows = report.flows.as_ref();
+        flows.map(|flows| counters::sides(flows, &over_udp, chosen)).unwrap_or_default()
+    }
+
+    /// Since the report before the latest.
+    fn rates(&self, chosen: impl Fn(&str) -> bool) -> [Rates; 2] {
+        let (Some(before), Some(now)) = (&self.before, &self.now) else {
+            return Default::default();
+        };
+        let seconds = (now.at - before.at).as_secs_f64().max(1e-3);
+        let then = self.sides(&before.report, &chosen);
+        let now = self.sides(&now.report, &chosen);
+        [0, 1].map(|side: usize| now[side].rates(&then[side], seconds))
     }
 }
 
@@ -155,12 +199,14 @@ pub const METHODS: &[(&str, Method)] = &[
     ("get_total_dynamic_counter_values", |s, _, p| Ok(s.no_dynamic(id_of(p)))),
     ("get_tg_names", |s, _, p| s.flow_groups(p)),
     ("get_tg_id_stats", |s, _, p| s.flow_group_stats(p)),
-    ("get_flow_info", |_, _, _| Ok(json!([]))),
+    ("get_flow_info", |s, _, p| s.flow_info(p)),
     ("get_latency_stats", |s, _, _| Ok(s.latency_stats())),
     ("topo_get", |_, _, _| Ok(json!({ "topo_data": {} }))),
     ("tunnel_topo_get", |_, _, _| Ok(json!({ "tunnel_topo_data": "{}" }))),
-    ("get_ignored_macs", |_, _, _| Ok(json!([]))),
-    ("get_ignored_ips", |_, _, _| Ok(json!([]))),
+    ("get_ignored_macs", |s, _, _| s.ignored_macs()),
+    ("get_ignored_ips", |s, _, _| s.ignored_ips()),
+    ("set_ignored_macs", |s, _, p| s.ignore_macs(p)),
+    ("set_ignored_ips", |s, _, p| s.ignore_ips(p)),
     ("is_tunnel_supported", |_, _, _| {
         Ok(
             json!({ "is_tunnel_supported": false, "error_msg": "tunnels are not supported: use wrap in a profile of Squall's" }),
@@ -200,12 +246,13 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("tunnel_topo_fragment", "tunnels are not supported: use wrap in a profile of Squall's"),
     ("activate_tunnel_mode", "tunnels are not supported: use wrap in a profile of Squall's"),
     ("update_tunnel_client", "tunnels are not supported: use wrap in a profile of Squall's"),
-    ("set_ignored_macs", "no frames are ignored by address"),
-    ("set_ignored_ips", "no frames are ignored by address"),
     ("enable_disable_client", "single clients are not switched off"),
     ("get_clients_info_start", "there is no list of clients"),
     ("get_clients_info_pull", "there is no list of clients"),
-    ("get_traffic_dist", "addresses are not distributed over cores"),
+    (
+        "get_traffic_dist",
+        "flows are distributed over cores by their addresses and ports, not by ranges of addresses",
+    ),
 ];
 
 impl Server {
@@ -294,6 +341,11 @@ impl Server {
         Some(order.into_iter().find(|state| states.contains(state)).unwrap_or(State::Idle))
     }
 
+    pub(super) fn ignored(&self) -> &Ignored {
+        static NOBODY: LazyLock<Ignored> = LazyLock::new(Ignored::default);
+        self.flows.as_ref().map_or(&NOBODY, |flows| &flows.ignored)
+    }
+
     /// Whether flows are played now, or about to be.
     pub(super) fn flows_play(&self) -> bool {
         self.flow_state().is_some_and(|state| state as u8 > State::Loaded as u8)
@@ -321,7 +373,7 @@ impl Server {
         self.flows.iter().flat_map(|flows| flows.profiles.keys().cloned()).collect()
     }
 
-    fn loaded(&mut self, id: &str) -> Result<&mut Loaded, Refusal> {
+    pub(super) fn loaded(&mut self, id: &str) -> Result<&mut Loaded, Refusal> {
         let flows = self.flows.as_mut();
         flows
             .and_then(|flows| flows.profiles.get_mut(id))
@@ -432,6 +484,7 @@ impl Server {
             .get("ipv6")
             .is_some_and(|on| on.as_bool() == Some(true) || on.as_u64() == Some(1));
         let pps = params.get("latency_pps").and_then(Value::as_f64).unwrap_or(0.0);
+        let dump = params.get("dump_interval").and_then(Value::as_f64).unwrap_or(0.0);
         let drain = match params.get("t_duration").and_then(Value::as_f64).unwrap_or(0.0) {
             given if given > 0.0 && given < 86_400.0 => Nanos((given * 1e9) as u64),
             _ if params.flag("nc") => Nanos::ZERO,
@@ -480,6 +533,7 @@ impl Server {
                 (profile.epoch, profile.last) = (epoch, None);
                 (profile.before, profile.now) = (None, None);
                 (profile.began, profile.lasted) = (None, Duration::ZERO);
+                profile.looks.begin(dump);
             }
         }
         self.goes_to(&id, State::Parse, None);
@@ -522,7 +576,8 @@ impl Server {
         }
         let profile = flow_profile(&self.traffic.places(), flows, streams, lasts);
         self.traffic.play(self.start.as_mut(), profile)?;
-        Ok(())
+        // Before the first flow begins: workers wait a moment for each other.
+        self.ignore_in_run()
     }
 
     fn flow_stop(&mut self, params: &Params<'_>) -> Answer {
@@ -550,7 +605,7 @@ impl Server {
         let by = mult / active.mult;
         let mut new = Vec::new();
         for template in &mut active.flows.templates {
-            if let squall_profile::Arrival::Cps { cps, .. } = &mut template.arrival {
+            if let Arrival::Cps { cps, .. } = &mut template.arrival {
                 *cps *= by;
                 new.push((template.name.clone(), *cps));
             }
@@ -572,6 +627,7 @@ impl Server {
             None => return Some(()),
         };
         self.remember(&id);
+        self.look_at_open(&id);
         let outcome = self.traffic.outcome();
         if let Some(outcome) = outcome {
             if self.loaded(&id).is_ok_and(|profile| profile.state == State::Tx) {
@@ -581,9 +637,8 @@ impl Server {
                 Ok(_) => None,
                 Err(error) => Some(error.to_string()),
             };
-            let sides = self.flow_sides(&id, |_| true);
             if let (Ok(report), Ok(profile)) = (outcome, self.loaded(&id)) {
-                profile.lasts(Instant::now(), &sides);
+                profile.lasts(Instant::now(), &report);
                 profile.last = Some(report);
             }
             self.traffic.fold_if_over();
@@ -616,52 +671,44 @@ impl Server {
         server.profiles.get(id)?.last.clone()
     }
 
-    fn udp_of(&self, id: &str) -> HashMap<String, bool> {
-        let server = self.flows.as_ref();
-        let astf = server.and_then(|server| server.profiles.get(id)?.astf.as_ref());
-        astf.into_iter()
-            .flat_map(Astf::groups)
-            .map(|(name, _, over_udp)| (name, over_udp))
-            .collect()
+    fn profile(&self, id: &str) -> Option<&Loaded> {
+        self.flows.as_ref()?.profiles.get(id)
     }
 
     fn flow_sides(&self, id: &str, chosen: impl Fn(&str) -> bool) -> [Side; 2] {
-        let report = self.flow_report(id);
-        let flows = report.as_ref().and_then(|report| report.flows.as_ref());
-        flows.map(|flows| counters::sides(flows, &self.udp_of(id), chosen)).unwrap_or_default()
+        let (report, profile) = (self.flow_report(id), self.profile(id));
+        let of = report.as_ref().zip(profile);
+        of.map(|(report, profile)| profile.sides(report, chosen)).unwrap_or_default()
     }
 
     /// Keeps the figures of each report, so that there are rates.
     fn remember(&mut self, id: &str) {
-        let Some(taken) = self.traffic.taken() else { return };
-        let known = |profile: &mut Loaded| profile.now.as_ref().is_some_and(|(at, _)| *at == taken);
-        if self.loaded(id).is_ok_and(|profile| !known(profile)) {
-            let sides = self.flow_sides(id, |_| true);
-            if let Ok(profile) = self.loaded(id) {
-                profile.lasts(taken, &sides);
-                profile.before = profile.now.replace((taken, sides));
-            }
+        let (Some(taken), Some(report)) = (self.traffic.taken(), self.traffic.latest_report())
+        else {
+            return;
+        };
+        let Ok(profile) = self.loaded(id) else { return };
+        if profile.now.as_ref().is_none_or(|seen| seen.at != taken) {
+            profile.lasts(taken, &report);
+            profile.before = profile.now.replace(Seen { at: taken, report });
         }
     }
 
-    fn flow_rates(&self, id: &str) -> [Rates; 2] {
-        let server = self.flows.as_ref();
-        let profile = server.and_then(|server| server.profiles.get(id));
-        let active =
-            server.and_then(|server| server.active.as_ref()).is_some_and(|active| active.id == id);
-        let rates: [Rates; 2] = match profile.map(|profile| (&profile.before, &profile.now)) {
-            Some((Some((then, before)), Some((at, now)))) if active => {
-                let seconds = (*at - *then).as_secs_f64().max(1e-3);
-                [0, 1].map(|side: usize| now[side].rates(&before[side], seconds))
-            }
-            _ => Default::default(),
-        };
-        let lasted = profile.map_or(Duration::ZERO, |profile| profile.lasted);
-        rates.map(|rates| rates.lasting(lasted))
+    /// Flows of a profile may be open.
+    pub(super) fn flows_of_are_open(&self, id: &str) -> bool {
+        let active = self.flows.as_ref().and_then(|server| server.active.as_ref());
+        active.is_some_and(|active| active.id == id)
+    }
+
+    fn flow_rates(&self, id: &str, chosen: impl Fn(&str) -> bool) -> [Rates; 2] {
+        let Some(profile) = self.profile(id) else { return Default::default() };
+        let open = self.flows_of_are_open(id);
+        let rates = if open { profile.rates(chosen) } else { Default::default() };
+        rates.map(|rates| rates.lasting(profile.lasted))
     }
 
     fn flow_counters(&self, id: &str) -> Value {
-        let (sides, rates) = (self.flow_sides(id, |_| true), self.flow_rates(id));
+        let (sides, rates) = (self.flow_sides(id, |_| true), self.flow_rates(id, |_| true));
         json!({
             "name": "flows", "epoch": self.flow_epoch(id),
             "client": sides[0].values(&rates[0]), "server": sides[1].values(&rates[1]),
@@ -713,13 +760,13 @@ impl Server {
                 .filter(|(_, own, _)| *own == number)
                 .map(|(template, ..)| template)
                 .collect();
-            let sides = self.flow_sides(id, |template| of.iter().any(|known| known == template));
-            let rates = Rates::default();
+            let chosen = |template: &str| of.iter().any(|known| known == template);
+            let (sides, rates) = (self.flow_sides(id, chosen), self.flow_rates(id, chosen));
             all.insert(
                 group.to_string(),
                 json!({
                     "epoch": epoch, "name": name,
-                    "client": sides[0].values(&rates), "server": sides[1].values(&rates),
+                    "client": sides[0].values(&rates[0]), "server": sides[1].values(&rates[1]),
                 }),
             );
         }
@@ -727,14 +774,29 @@ impl Server {
     }
 
     /// Flows that are open, and those that began, for `get_global_stats`.
-    pub(super) fn flow_global(&self) -> Option<(u64, u64, f64)> {
-        let id = &self.flows.as_ref()?.active.as_ref()?.id;
+    pub(super) fn flow_global(&self) -> Option<FlowFigures> {
+        let Active { id, flows, .. } = self.flows.as_ref()?.active.as_ref()?;
         let sides = self.flow_sides(id, |_| true);
         let report = self.flow_report(id);
         let cps = report
             .and_then(|report| Some(report.flows.as_ref()?.total.client.as_ref()?.cps))
             .unwrap_or(0.0);
-        Some((sides[0].active(), sides[0].begun(), cps))
+        let templates = flows.templates.iter();
+        let expected = templates.clone().map(|template| match template.arrival {
+            Arrival::Cps { cps, .. } => cps,
+            _ => 0.0,
+        });
+        let clients = pools(flows, templates.clone().map(|template| template.clients));
+        let servers = pools(flows, templates.clone().map(|template| template.servers));
+        Some(FlowFigures {
+            active: sides[0].active(),
+            begun: sides[0].begun(),
+            cps,
+            expected_cps: expected.sum(),
+            clients: clients.iter().map(|pool| addresses(pool)).sum(),
+            servers: servers.iter().map(|pool| addresses(pool)).sum(),
+            sockets: clients.iter().map(|pool| addresses(pool) * ports(pool)).sum(),
+        })
     }
 
     // Latency
@@ -830,28 +892,20 @@ impl Server {
         }
     }
 
-    fn latency_stats(&self) -> Value {
+    fn latency_stats(&mut self) -> Value {
+        let recent = [0, 1].map(|port| self.recent_delay(port));
+        let report = self.latency_report();
         let server = self.flows.as_ref();
-        let report = match self.traffic.latest_report() {
-            Some(report) => Some(report),
-            None => server.and_then(|server| {
-                let last = server.profiles.values().max_by_key(|profile| profile.epoch)?;
-                last.last.clone()
-            }),
-        };
-        let stream = |port: usize| {
-            let name = probe_name(port);
-            report.as_ref()?.streams.iter().find(|stream| stream.name == name)
-        };
+        let report = report.as_deref();
+        let stream = |port: usize| probe_of(report?, port);
+        let of_port = |port: usize| report?.ports.get(port);
         let mut data = Map::new();
         data.insert("epoch".into(), json!(server.map_or(0, |server| server.epoch)));
-        for port in 0..self.ports.len().min(2) {
+        for (port, recent) in recent.into_iter().enumerate().take(self.ports.len()) {
             let sent = stream(port).map_or(0, |stream| stream.tx_packets);
             let rx = stream(1 - port).and_then(|stream| stream.rx.as_ref());
             let delay = rx.and_then(|rx| rx.latency_ns.as_ref());
-            let micros = |of: fn(&squall::report::Distribution) -> f64| {
-                delay.map_or(0.0, |delay| of(delay) / 1e3)
-            };
+            let micros = |of: fn(&Distribution) -> f64| delay.map_or(0.0, |delay| of(delay) / 1e3);
             let bins: Vec<Value> = delay
                 .into_iter()
                 .flat_map(|delay| &delay.bins)
@@ -862,23 +916,99 @@ impl Server {
                 format!("port-{port}"),
                 json!({
                     "hist": {
-                        "cnt": delay.map_or(0, |delay| delay.count), "high_cnt": 0,
-                        "min_usec": micros(|d| d.min as f64), "max_usec": max, "s_max": max,
+                        "cnt": delay.map_or(0, |delay| delay.count),
+                        "high_cnt": delay.map_or(0, high),
+                        "min_usec": micros(|d| d.min as f64), "max_usec": max,
+                        "s_max": recent,
                         "s_avg": mean, "histogram": bins,
                     },
                     "stats": {
                         "m_tx_pkt_ok": sent, "m_pkt_ok": rx.map_or(0, |rx| rx.packets),
                         "m_jitter": rx.and_then(|rx| rx.jitter_ns).unwrap_or(0.0) / 1e3,
                         "m_seq_error": rx.map_or(0, |rx| rx.lost + rx.reordered),
-                        "m_unsup_prot": 0, "m_no_magic": 0, "m_no_id": 0, "m_length_error": 0,
-                        "m_no_ipv4_option": 0, "m_tx_pkt_err": 0, "m_rx_check": 0,
-                        "m_l3_cs_err": 0, "m_l4_cs_err": 0,
+                        "m_tx_pkt_err": of_port(port).map_or(0, |port| port.tx.errors),
+                        // Whatever is wrong with a frame of these, it has no valid signature.
+                        "m_no_magic": of_port(port).map_or(0, |port| port.rx.unsigned_packets),
+                        "m_unsup_prot": 0, "m_no_id": 0, "m_length_error": 0,
+                        "m_no_ipv4_option": 0, "m_l3_cs_err": 0, "m_l4_cs_err": 0,
                     },
                 }),
             );
         }
         json!({ "data": data })
     }
+
+    /// The report that has the latest figures of the streams beside the flows.
+    fn latency_report(&self) -> Option<Arc<Report>> {
+        self.traffic.latest_report().or_else(|| {
+            let profiles = self.flows.as_ref()?.profiles.values();
+            profiles.max_by_key(|profile| profile.epoch)?.last.clone()
+        })
+    }
+
+    /// The longest delay at a port since this was asked last, microseconds.
+    fn recent_delay(&mut self, port: usize) -> f64 {
+        let report = self.latency_report();
+        let stream = report.as_ref().and_then(|report| probe_of(report, 1 - port));
+        let Some(delay) = stream.and_then(|stream| stream.rx.as_ref()?.latency_ns.as_ref()) else {
+            return 0.0;
+        };
+        self.traffic.recent_max(Asker::Probe(port), delay.max as f64 / 1e3, &delay.bins)
+    }
+}
+
+/// Packets that took longer than TRex calls short.
+fn high(delay: &Distribution) -> u64 {
+    delay.bins.iter().filter(|(lower, ..)| *lower >= HIGH_NS).map(|(.., n)| n).sum()
+}
+
+fn probe_of(report: &Report, port: usize) -> Option<&StreamReport> {
+    let name = probe_name(port);
+    report.streams.iter().find(|stream| stream.name == name)
+}
+
+/// Of the flows that there are now.
+#[derive(Default)]
+pub struct FlowFigures {
+    /// Of clients.
+    pub active: u64,
+    pub begun: u64,
+    pub cps: f64,
+    pub expected_cps: f64,
+    /// Addresses.
+    pub clients: u64,
+    pub servers: u64,
+    /// Ports of all clients.
+    sockets: u64,
+}
+
+impl FlowFigures {
+    /// Percent.
+    pub fn used_sockets(&self) -> f64 {
+        self.active as f64 / self.sockets.max(1) as f64 * 100.0
+    }
+}
+
+/// Each of those once.
+fn pools(flows: &Flows, numbers: impl Iterator<Item = usize>) -> Vec<&Pool> {
+    let numbers: BTreeSet<usize> = numbers.collect();
+    numbers.into_iter().filter_map(|number| flows.pools.get(number)).collect()
+}
+
+fn addresses(pool: &Pool) -> u64 {
+    let count = |text: &str| {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let number = |text: &str| match text.trim().parse().ok()? {
+            IpAddr::V4(ip) => Some(u128::from(u32::from(ip))),
+            IpAddr::V6(ip) => Some(u128::from(ip)),
+        };
+        Some((number(last)?.checked_sub(number(first)?)? + 1) as u64)
+    };
+    pool.addresses.iter().filter_map(|said| count(&said.text)).sum()
+}
+
+fn ports(pool: &Pool) -> u64 {
+    pool.ports.map_or(PORTS, |(first, last)| u64::from(last.saturating_sub(first)) + 1)
 }
 
 fn probe_name(port: usize) -> String {

@@ -1,0 +1,92 @@
+//! What there is to know of open flows, for whoever wants to see single ones.
+
+use squall_units::Nanos;
+
+use crate::{
+    Application, FlowId, Stack, Tuple,
+    core::{Core, rto},
+    flow::{Bits, Flow, State},
+    seq::distance,
+};
+
+/// An open flow of TCP, as its end here sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowInfo {
+    pub id: FlowId,
+    pub tuple: Tuple,
+    /// The peer began it.
+    pub passive: bool,
+    pub state: State,
+    pub timestamps: bool,
+    pub sack: bool,
+    /// By how much the peer's windows are shifted, and ours; `None`: windows are not scaled.
+    pub wscale: Option<(u8, u8)>,
+    /// The longest payload with options of a segment to the peer.
+    pub mss: u16,
+    /// The congestion window, octets.
+    pub cwnd: u32,
+    /// Where slow start ends, octets; `None`: nothing was lost yet.
+    pub ssthresh: Option<u32>,
+    /// The peer's window, octets.
+    pub send_window: u32,
+    /// What the peer may still send of the window that it was told, octets.
+    pub receive_window: u32,
+    /// Octets (and SYN, FIN) that are sent and not acknowledged.
+    pub flight: u32,
+    /// 0: there is no sample yet.
+    pub srtt: Nanos,
+    pub rttvar: Nanos,
+    /// The retransmission time-out as it is now, backed off if it is.
+    pub rto: Nanos,
+}
+
+impl<A: Application> Stack<A> {
+    /// The open flows of TCP among `most` records from number `from` on; those in TIME-WAIT are
+    /// none.
+    pub fn look(&self, from: u32, most: u32) -> impl Iterator<Item = FlowInfo> + '_ {
+        let (from, to) = (from.min(self.records()), from.saturating_add(most).min(self.records()));
+        (from..to).filter_map(|flow| self.core.look(flow))
+    }
+
+    /// Records of flows so far: the numbers of open flows are below.
+    pub fn records(&self) -> u32 {
+        self.core.flows.0.len() as u32
+    }
+}
+
+impl<S: Copy + Default> Core<S> {
+    fn look(&self, flow: u32) -> Option<FlowInfo> {
+        let f = &self.flows[flow];
+        let state = f.tcp_state();
+        if matches!(state, State::Closed | State::TimeWait | State::Udp) {
+            return None;
+        }
+        let class = &self.classes[usize::from(f.class)];
+        let micros = |us: u32| Nanos(u64::from(us) * 1000);
+        Some(FlowInfo {
+            id: FlowId(flow),
+            tuple: self.key(flow).tuple(),
+            passive: f.bits.has(Bits::PASSIVE),
+            state,
+            timestamps: f.bits.has(Bits::TIMESTAMPS),
+            sack: f.bits.has(Bits::SACK),
+            wscale: wscale(f, class.scale),
+            mss: f.mss,
+            cwnd: f.cwnd,
+            ssthresh: self.extra_ref(flow).and_then(|extra| extra.ssthresh),
+            send_window: f.snd_wnd,
+            receive_window: distance(f.rcv_nxt, f.rcv_adv),
+            flight: f.flight(),
+            srtt: micros(f.srtt.micros()),
+            rttvar: micros(f.rttvar.micros()),
+            // Ticks of 2^16 ns.
+            rto: Nanos(u64::from(rto(f, class)) << 16),
+        })
+    }
+}
+
+/// Options of a SYN are agreed when it is answered.
+fn wscale<S>(f: &Flow<S>, own: u8) -> Option<(u8, u8)> {
+    let agreed = !matches!(f.tcp_state(), State::SynSent);
+    Some((f.bits.wscale().filter(|_| agreed)? as u8, own))
+}

@@ -1,0 +1,239 @@
+//! Single flows, as TRex's clients ask for them: those that are open now, or those of each interval
+//! that a start has asked for; and senders of which no flow takes anything.
+
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Map, Value, json};
+use squall::{FlowInfo, FlowState, Ignored, OpenFlow};
+use squall_units::{MacAddr, Nanos};
+
+use super::{Answer, Refusal, Server, id_of};
+use crate::rpc::Params;
+
+/// Ends of flows in one look: some megabytes of text.
+const MOST: usize = 20_000;
+/// Ends of flows in all looks that are kept.
+const KEPT: usize = 40_000;
+/// Addresses of a kind that are ignored.
+const MOST_IGNORED: usize = 1000;
+/// Shorter intervals are these.
+const SHORTEST: f64 = 0.1;
+
+/// Looks at the flows of a profile.
+#[derive(Default)]
+pub struct Looks {
+    /// Of the start: how often; `None`: when somebody asks.
+    every: Option<Duration>,
+    due: Option<Instant>,
+    kept: VecDeque<Look>,
+    /// Of the next look.
+    number: u64,
+}
+
+struct Look {
+    number: u64,
+    flows: Vec<(usize, OpenFlow)>,
+}
+
+impl Looks {
+    /// Flows of another start.
+    pub fn begin(&mut self, seconds: f64) {
+        let asked = seconds.is_finite() && seconds > 0.0;
+        self.every = asked.then(|| Duration::from_secs_f64(seconds.clamp(SHORTEST, 86_400.0)));
+        self.due = self.every.map(|every| Instant::now() + every);
+        self.kept.clear();
+    }
+
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| now >= due)
+    }
+
+    fn keep(&mut self, flows: Vec<(usize, OpenFlow)>) {
+        self.due = self.every.map(|every| Instant::now() + every);
+        self.kept.push_back(Look { number: self.number, flows });
+        self.number += 1;
+        let all = |kept: &VecDeque<Look>| kept.iter().map(|look| look.flows.len()).sum::<usize>();
+        while self.kept.len() > 1 && all(&self.kept) > KEPT {
+            self.kept.pop_front();
+        }
+    }
+}
+
+impl Look {
+    /// One object for each end, as a flow has the same name at both.
+    fn told(&self) -> Vec<Value> {
+        let of = |server: bool| {
+            let ends = self.flows.iter().map(|(_, flow)| flow);
+            let ends = ends.filter(|flow| flow.tcp.passive == server);
+            let mut all: Map<String, Value> =
+                ends.map(|flow| (name(&flow.tcp), described(flow))).collect();
+            all.insert("index".into(), json!(self.number));
+            Value::Object(all)
+        };
+        vec![of(false), of(true)]
+    }
+}
+
+/// The client's address first.
+fn name(tcp: &FlowInfo) -> String {
+    let ends = [(tcp.tuple.local, tcp.tuple.local_port), (tcp.tuple.remote, tcp.tuple.remote_port)];
+    let [local, remote] = ends.map(|(ip, port)| SocketAddr::new(ip, port));
+    if tcp.passive { format!("{remote}-{local}") } else { format!("{local}-{remote}") }
+}
+
+/// Whole milliseconds, as TRex has them, and beside them what is shorter in microseconds. What the
+/// flow's record does not have is left out.
+fn described(flow: &OpenFlow) -> Value {
+    let tcp = &flow.tcp;
+    let millis = |time: Nanos| time.0 / 1_000_000;
+    let micros = |time: Nanos| time.0 / 1_000;
+    let mut options = String::new();
+    for (on, name) in
+        [(tcp.timestamps, "/timestamps"), (tcp.sack, "/sack"), (tcp.wscale.is_some(), "/wscale")]
+    {
+        options += if on { name } else { "" };
+    }
+    let mut all = json!({
+        "origin": if tcp.passive { "server" } else { "client" },
+        "state": number(tcp.state),
+        "options": options,
+        "rto": millis(tcp.rto), "rtt": millis(tcp.srtt), "rttvar": millis(tcp.rttvar),
+        "rtt_usec": micros(tcp.srtt), "rttvar_usec": micros(tcp.rttvar),
+        "snd_cwnd": tcp.cwnd, "snd_wnd": tcp.send_window, "rcv_space": tcp.receive_window,
+        "snd_mss": tcp.mss,
+    });
+    if let Some((theirs, ours)) = tcp.wscale {
+        (all["snd_wscale"], all["rcv_wscale"]) = (json!(theirs), json!(ours));
+    }
+    if let Some(ssthresh) = tcp.ssthresh {
+        all["snd_ssthresh"] = json!(ssthresh);
+    }
+    if let Some(lasted) = flow.lasted {
+        all["duration"] = json!(millis(lasted));
+    }
+    all
+}
+
+/// As BSD numbers them.
+fn number(state: FlowState) -> u8 {
+    match state {
+        FlowState::Closed | FlowState::Udp => 0,
+        FlowState::SynSent => 2,
+        FlowState::SynReceived => 3,
+        FlowState::Established => 4,
+        FlowState::CloseWait => 5,
+        FlowState::FinWait1 => 6,
+        FlowState::Closing => 7,
+        FlowState::LastAck => 8,
+        FlowState::FinWait2 => 9,
+        FlowState::TimeWait => 10,
+    }
+}
+
+impl Server {
+    pub(super) fn flow_info(&mut self, params: &Params<'_>) -> Answer {
+        let id = id_of(params).to_owned();
+        let from = params.get("index").and_then(Value::as_u64).unwrap_or(0);
+        let asks = self.loaded(&id)?.looks.every.is_none();
+        if asks && self.flows_of_are_open(&id) {
+            let flows = self.open_flows()?;
+            let looks = &mut self.loaded(&id)?.looks;
+            let look = Look { number: looks.number, flows };
+            looks.number += 1;
+            return Ok(json!(look.told()));
+        }
+        let kept = self.loaded(&id)?.looks.kept.iter();
+        let wanted = kept.filter(|look| look.number >= from);
+        Ok(json!(wanted.flat_map(Look::told).collect::<Vec<_>>()))
+    }
+
+    fn open_flows(&self) -> Result<Vec<(usize, OpenFlow)>, Refusal> {
+        let mut flows = Vec::new();
+        self.traffic.with(|run| {
+            flows = run.open_flows(MOST);
+            Ok(())
+        })?;
+        match flows.len() > MOST {
+            true => Err(Refusal::failed(format!(
+                "more than {MOST} ends of flows are open: expected fewer for a list of them"
+            ))),
+            false => Ok(flows),
+        }
+    }
+
+    /// Looks at the flows of a profile when its start has asked for that.
+    pub(super) fn look_at_open(&mut self, id: &str) {
+        if self.loaded(id).is_ok_and(|profile| profile.looks.is_due(Instant::now())) {
+            // Too many of them are passed over.
+            let flows = self.open_flows().unwrap_or_default();
+            if let Ok(profile) = self.loaded(id) {
+                profile.looks.keep(flows);
+            }
+        }
+    }
+
+    // Senders that are ignored
+
+    pub(super) fn ignored_macs(&self) -> Answer {
+        let number =
+            |mac: &MacAddr| mac.0.iter().fold(0u64, |all, octet| all << 8 | u64::from(*octet));
+        let macs = self.ignored().macs.iter();
+        Ok(json!(macs.map(|mac| json!({ "mac_addr": number(mac) })).collect::<Vec<_>>()))
+    }
+
+    pub(super) fn ignored_ips(&self) -> Answer {
+        let number = |ip: &IpAddr| match ip {
+            IpAddr::V4(ip) => Some(json!({ "ip": u32::from(*ip) })),
+            IpAddr::V6(_) => None,
+        };
+        Ok(json!(self.ignored().ips.iter().filter_map(number).collect::<Vec<_>>()))
+    }
+
+    pub(super) fn ignore_macs(&mut self, params: &Params<'_>) -> Answer {
+        let macs = numbers(params, "mac_list", "mac_addr", 1 << 48)?;
+        let macs = macs.into_iter().map(|mac| {
+            let [_, _, octets @ ..] = mac.to_be_bytes();
+            MacAddr(octets)
+        });
+        let macs = macs.collect();
+        self.ignore(Ignored { macs, ..self.ignored().clone() })
+    }
+
+    pub(super) fn ignore_ips(&mut self, params: &Params<'_>) -> Answer {
+        let ips = numbers(params, "ip_list", "ip", 1 << 32)?;
+        let ips = ips.into_iter().map(|ip| IpAddr::V4(Ipv4Addr::from(ip as u32))).collect();
+        self.ignore(Ignored { ips, ..self.ignored().clone() })
+    }
+
+    fn ignore(&mut self, senders: Ignored) -> Answer {
+        if let Some(flows) = &mut self.flows {
+            flows.ignored = senders;
+        }
+        self.ignore_in_run()?;
+        Ok(json!({}))
+    }
+
+    /// The run ignores whom it should, if there is one.
+    pub(super) fn ignore_in_run(&self) -> Result<(), Refusal> {
+        let senders = self.ignored().clone();
+        Ok(self.traffic.with(|run| {
+            run.ignore(senders);
+            Ok(())
+        })?)
+    }
+}
+
+fn numbers(params: &Params<'_>, list: &str, key: &str, below: u64) -> Result<Vec<u64>, Refusal> {
+    let all = params.list(list)?;
+    if all.len() > MOST_IGNORED {
+        let text = format!("{list} of {}: expected at most {MOST_IGNORED}", all.len());
+        return Err(Refusal::parameters(text));
+    }
+    let number = |value: &Value| value[key].as_u64().filter(|number| *number < below);
+    let wrong = || Refusal::parameters(format!("{list}: {key}: expected numbers below {below}"));
+    all.iter().map(|value| number(value).ok_or_else(wrong)).collect()
+}

@@ -1,0 +1,189 @@
+//! How busy the threads are that send and receive, as TRex's clients want it: of each thread the
+//! last seconds, in percent.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use squall::Busy;
+
+use super::{Answer, Server};
+
+/// Figures of a thread that clients are told.
+const HISTORY: usize = 20;
+/// Of these, those whose mean is its utilization.
+const AVERAGED: usize = 5;
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The threads of the run that there is, or was last: who has none is as idle as they are then.
+#[derive(Default)]
+pub struct Threads {
+    threads: Vec<Thread>,
+    taken: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Thread {
+    now: Busy,
+    /// Percent, the latest first.
+    history: VecDeque<f64>,
+}
+
+impl Threads {
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.taken.is_none_or(|taken| now >= taken + EVERY)
+    }
+
+    /// `run`: what its threads have done so far; none: nothing runs.
+    pub fn take(&mut self, now: Instant, run: Vec<Busy>) {
+        self.taken = Some(now);
+        let count = run.len();
+        if count > 0 {
+            self.threads.resize_with(count, Thread::default);
+        }
+        let idle = std::iter::repeat_with(Busy::default);
+        for (thread, busy) in self.threads.iter_mut().zip(run.into_iter().chain(idle)) {
+            thread.take(busy);
+        }
+    }
+
+    /// Mean of the last seconds, and of the last, over the threads that `chosen` says; 0: none.
+    fn percent(&self, chosen: impl Fn(&Busy) -> bool) -> (f64, f64) {
+        let chosen: Vec<&Thread> = self.threads.iter().filter(|t| chosen(&t.now)).collect();
+        let mean = |of: fn(&Thread) -> f64| {
+            chosen.iter().map(|thread| of(thread)).sum::<f64>() / chosen.len().max(1) as f64
+        };
+        (mean(Thread::mean), mean(Thread::latest))
+    }
+
+    /// Of those that send.
+    pub fn senders(&self) -> Percent {
+        let sends = |busy: &Busy| !busy.tx.is_empty();
+        let (mean, latest) = self.percent(sends);
+        let count = self.threads.iter().filter(|thread| sends(&thread.now)).count();
+        Percent { mean, latest, count }
+    }
+
+    /// Of those that only receive, and the ports from which they do.
+    pub fn receivers(&self) -> (f64, Vec<usize>) {
+        let receives = |busy: &Busy| busy.tx.is_empty() && !busy.rx.is_empty();
+        let chosen = self.threads.iter().filter(|thread| receives(&thread.now));
+        (self.percent(receives).0, chosen.flat_map(|thread| thread.now.rx.clone()).collect())
+    }
+
+    /// Of those that send on `port`.
+    pub fn of_port(&self, port: usize) -> f64 {
+        self.percent(|busy| busy.tx.contains(&port)).0
+    }
+
+    fn told(&self) -> Vec<Value> {
+        let idle = Thread::default();
+        // Clients show at least one.
+        let all = if self.threads.is_empty() { vec![&idle] } else { self.threads.iter().collect() };
+        all.into_iter().map(Thread::told).collect()
+    }
+}
+
+/// In percent of a CPU each.
+pub struct Percent {
+    pub mean: f64,
+    pub latest: f64,
+    /// Threads.
+    pub count: usize,
+}
+
+impl Thread {
+    fn take(&mut self, busy: Busy) {
+        // That of another run begins at 0.
+        let before = match busy.lived >= self.now.lived {
+            true => &self.now,
+            false => &Busy::default(),
+        };
+        let lived = busy.lived.saturating_sub(before.lived).0;
+        let share = busy.busy.saturating_sub(before.busy).0 as f64 / lived.max(1) as f64;
+        self.history.push_front((share * 100.0).min(100.0));
+        self.history.truncate(HISTORY);
+        self.now = busy;
+    }
+
+    fn latest(&self) -> f64 {
+        self.history.front().copied().unwrap_or(0.0)
+    }
+
+    fn mean(&self) -> f64 {
+        let last = self.history.iter().take(AVERAGED);
+        last.clone().sum::<f64>() / last.count().max(1) as f64
+    }
+
+    fn told(&self) -> Value {
+        let mut ports: Vec<i64> =
+            self.now.tx.iter().chain(&self.now.rx).map(|port| *port as i64).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports.resize(2, -1);
+        let mut history: Vec<u64> = self.history.iter().map(|share| share.round() as u64).collect();
+        history.resize(history.len().max(1), 0);
+        json!({ "history": history, "ports": ports })
+    }
+}
+
+impl Server {
+    /// Looks at the threads, when it is time.
+    pub(super) fn look_at_threads(&mut self, now: Instant) {
+        if self.threads.is_due(now) {
+            self.threads.take(now, self.traffic.threads());
+        }
+    }
+
+    pub(super) fn utilization(&self) -> Answer {
+        // There are no pools of packet buffers.
+        Ok(json!({ "cpu": self.threads.told(), "mbuf_stats": {} }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_units::Nanos;
+
+    use super::*;
+
+    fn busy(tx: &[usize], busy: u64, lived: u64) -> Busy {
+        Busy { tx: tx.into(), rx: vec![1], busy: Nanos(busy), lived: Nanos(lived) }
+    }
+
+    #[test]
+    fn shares_are_those_of_the_last_seconds_and_none_where_nothing_runs() {
+        let now = Instant::now();
+        let mut threads = Threads::default();
+        assert_eq!(threads.told(), [json!({ "history": [0], "ports": [-1, -1] })]);
+        threads.take(now, vec![busy(&[0], 50, 1000), busy(&[], 900, 1000)]);
+        threads.take(now, vec![busy(&[0], 800, 2000), busy(&[], 900, 2000)]);
+        assert_eq!(threads.told()[0], json!({ "history": [75, 5], "ports": [0, 1] }));
+        let senders = threads.senders();
+        assert_eq!((senders.mean, senders.latest, senders.count), (40.0, 75.0, 1));
+        assert_eq!(threads.receivers(), (45.0, vec![1]));
+        assert_eq!((threads.of_port(0), threads.of_port(1)), (40.0, 0.0));
+        // Another run.
+        threads.take(now, vec![busy(&[0], 10, 100)]);
+        assert_eq!(threads.told(), [json!({ "history": [10, 75, 5], "ports": [0, 1] })]);
+        threads.take(now, Vec::new());
+        assert_eq!(threads.told(), [json!({ "history": [0, 10, 75, 5], "ports": [-1, -1] })]);
+        assert_eq!(threads.senders().latest, 0.0);
+        for _ in 0..HISTORY {
+            threads.take(now, Vec::new());
+        }
+        assert_eq!(threads.told()[0]["history"].as_array().expect("a list").len(), HISTORY);
+    }
+
+    #[test]
+    fn a_thread_whose_run_is_over_and_one_of_another_as_long_are_not_mixed_up() {
+        let now = Instant::now();
+        let mut threads = Threads::default();
+        threads.take(now, vec![busy(&[0], 500, 1000)]);
+        threads.take(now, Vec::new());
+        threads.take(now, vec![busy(&[0], 100, 1000)]);
+        assert_eq!(threads.senders().latest, 10.0);
+    }
+}
