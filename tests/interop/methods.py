@@ -181,6 +181,20 @@ def a_bridge_forwards_learns_and_floods(run):
     expect(any("4 ports" in note for note in found["notes"]), found["notes"])
 
 
+def versions_share_a_port(squall):
+    """Without a profile: one frame in four is IPv6."""
+
+    def run(*arguments):
+        command = [squall, "test", *arguments, "--port", "A=loop:methods-versions,virtual"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    settings = ("--tests", "throughput", "--frame-sizes", "128", "--max-rate", "10kpps")
+    found = outcome(run, "rfc2544", *settings, "--ipv6", "0.25")
+    lanes = found["trials"][0]["measured"]["lanes"]
+    sent = {lane["name"].partition(", ")[2]: lane["received"] for lane in lanes}
+    expect(sent == {"IPv4": 7500, "IPv6": 2500}, sent)
+
+
 def settings_that_contradict_each_other_are_refused(run):
     done = run("rfc2889", "--initial-addresses", "10", "--max-addresses", "5", "--json", "-")
     expect(done.returncode == 2, done.stderr)
@@ -319,6 +333,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         run = device(squall, pathlib.Path(folder))
         throughput_is_that_of_the_device(run)
+        versions_share_a_port(squall)
         a_soak_passes_below_the_rate_and_fails_above(run)
         print("virtual time: tst009, rfc8219 and soak find the device")
         live(squall, pathlib.Path(folder), full)

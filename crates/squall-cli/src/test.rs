@@ -179,6 +179,10 @@ struct Common {
     /// Spread the frames of each direction over N flows, by UDP port (without a profile)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16_000))]
     flows: u16,
+    /// Make this part of the frames IPv6, 0 to 1 [alone: 1] (RFC 5180; without a profile)
+    #[arg(long, value_name = "PART", num_args = 0..=1, default_missing_value = "1",
+        default_value_t = 0.0, hide_default_value = true, value_parser = part)]
+    ipv6: f64,
     /// Addresses of clients, on the first port (without a profile)
     #[arg(long, value_name = "ADDRESSES", default_value = "198.18.0.16-198.18.15.254")]
     clients: String,
@@ -404,7 +408,8 @@ impl Common {
         tables.as_object().cloned().unwrap_or_default()
     }
 
-    /// UDP from each port to the next, with the addresses and ports of RFC 2544, appendix C.
+    /// UDP from each port to the next, with the addresses and ports of RFC 2544, appendix C, and
+    /// those of RFC 5180 §8: of each direction a stream of each version.
     fn between(&self, ports: &Map<String, Value>) -> Value {
         let names: Vec<&String> = ports.keys().collect();
         let mut pairs: Vec<(usize, usize)> = match names.len() {
@@ -415,33 +420,52 @@ impl Common {
             let back: Vec<_> = pairs.iter().map(|(from, to)| (*to, *from)).collect();
             pairs.extend(back);
         }
-        pairs
-            .iter()
-            .map(|&(from, to)| {
-                let (mac, net) = (|i: usize| i + 1, |i: usize| 18 + i % 2);
-                let packet = format!(
-                    "eth(src=02:00:c6:12:00:{:02x},dst=02:00:c6:12:00:{:02x})/ipv4(src=198.{}.0.\
-                     {},dst=198.{}.0.{})/udp(sport=49184,dport=7)",
-                    mac(from),
-                    mac(to),
-                    net(from),
-                    from + 2,
-                    net(to),
-                    to + 2,
-                );
-                let name = format!("{} to {}", names[from], names[to]);
-                let mut stream =
-                    json!({"name": name, "port": names[from], "packet": packet, "rate": "1kpps"});
-                if self.flows > 1 {
-                    let max = 49_184 + u32::from(self.flows) - 1;
-                    let vary = json!([{"field": "udp.sport", "op": "increment", "min": 49_184,
-                        "max": max}]);
-                    stream["vary"] = vary;
-                }
-                stream
-            })
-            .collect()
+        let versions = [(4, 1.0 - self.ipv6), (6, self.ipv6)];
+        let versions = versions.into_iter().filter(|(_, part)| *part > 0.0);
+        let streams = versions.flat_map(|(version, part)| {
+            pairs.iter().map(move |&(from, to)| (version, part, from, to))
+        });
+        let several = self.ipv6 > 0.0 && self.ipv6 < 1.0;
+        let named = |(version, part, from, to): (u8, f64, usize, usize)| {
+            let of = if several { format!(", IPv{version}") } else { String::new() };
+            let mut stream = json!({
+                "name": format!("{} to {}{of}", names[from], names[to]),
+                "port": names[from],
+                "packet": packet(version, from, to),
+                "rate": format!("{}pps", 1_000_000.0 * part),
+            });
+            if self.flows > 1 {
+                let max = 49_184 + u32::from(self.flows) - 1;
+                stream["vary"] = json!([{"field": "udp.sport", "op": "increment", "min": 49_184,
+                    "max": max}]);
+            }
+            stream
+        };
+        streams.map(named).collect()
     }
+}
+
+/// Between two ports, by their numbers: even ones are in one half of the addresses for
+/// measurements, odd ones in the other (RFC 2544 C.2.2, RFC 5180 §5.2.2).
+fn packet(version: u8, from: usize, to: usize) -> String {
+    let mac = |i: usize| format!("02:00:c6:12:00:{:02x}", i + 1);
+    let ip = |i: usize| match version {
+        4 => format!("198.{}.0.{}", 18 + i % 2, i + 2),
+        _ => format!("2001:2:0:{}::{:x}", ["0", "8000"][i % 2], i + 2),
+    };
+    format!(
+        "eth(src={},dst={})/ipv{version}(src={},dst={})/udp(sport=49184,dport=7)",
+        mac(from),
+        mac(to),
+        ip(from),
+        ip(to),
+    )
+}
+
+/// From 0 to 1.
+fn part(text: &str) -> Result<f64, String> {
+    let found = text.parse().ok().filter(|part| (0.0..=1.0).contains(part));
+    found.ok_or_else(|| "expected a number from 0 to 1, such as 0.1".to_owned())
 }
 
 impl Results {
