@@ -100,7 +100,8 @@ class RunInfo:
     kind : str
         ``streams``, ``replay``, ``flows``, ``attacks``, ``capture`` or ``otg``.
     state : str
-        ``starting``, ``running``, ``paused``, ``stopping``, ``done`` or ``failed``.
+        ``starting``, ``ready`` (held until `Run.go`), ``running``, ``paused``, ``stopping``,
+        ``done``, ``failed`` or ``interrupted``.
     verdict : dict or None
         As in a report: whether its figures can be trusted.
     passed : bool or None
@@ -115,6 +116,8 @@ class RunInfo:
     streams : int
     mult : float or None
         Factor on the profile's rates; None if a total rate was asked for.
+    sent_all : bool or None
+        All of its own frames are sent; it goes on to receive those of other nodes.
     """
 
     id: str
@@ -133,6 +136,7 @@ class RunInfo:
     ports: tuple[Mapping[str, str], ...]
     streams: int | None
     mult: float | None
+    sent_all: bool | None
 
     @property
     def over(self) -> bool:
@@ -325,6 +329,9 @@ class Client:
         detached: bool = False,
         ttl: float | None = None,
         fail_if: Sequence[str] = (),
+        node: str | None = None,
+        clock: Mapping[str, float] | None = None,
+        hold: bool = False,
         **options: Unpack[RunOptions],
     ) -> Session:
         """A profile with options for its run by the daemon; see also `squall.Session`.
@@ -344,6 +351,14 @@ class Client:
             How long the run's own lease outlives its client. Default: the daemon's setting.
         fail_if : sequence of str
             Conditions that must not hold at the end: ``["loss > 0"]``; `RunInfo` has the result.
+        node : str, optional
+            Name of the node, for the report, where several daemons share the run.
+        clock : mapping, optional
+            The clock that they have in common: ``shift_ns``, ``drift_ppb``, ``at_ns``, ``bound_ns``.
+            Common time is local time (`Client.clock`) plus the shift, plus the drift times the
+            time since `at_ns`; the bound is the largest error of that.
+        hold : bool
+            Open the ports and wait for `Run.go` before anything is sent.
         **options
             As in `squall.Session`: see `RunOptions`. Files are the daemon's.
         """
@@ -355,11 +370,26 @@ class Client:
             "detached": detached or None,
             "ttl_s": ttl,
             "fail_if": list(fail_if) or None,
+            "node": node,
+            "clock": dict(clock) if clock is not None else None,
+            "hold": hold or None,
             "options": _plain(options) or None,
         }
         return Session(
             self, "/runs", {key: value for key, value in body.items() if value is not None}
         )
+
+    async def clock(self) -> tuple[int, int]:
+        """The clock by which the daemon's runs send and measure, and its wall clock.
+
+        Returns
+        -------
+        tuple of int
+            Nanoseconds of ``CLOCK_MONOTONIC`` and since 1970-01-01 UTC, as late as possible before
+            the answer.
+        """
+        now = await self._ask("GET", "/clock")
+        return int(now["monotonic_ns"]), int(now["unix_ns"])
 
     async def run(
         self,
@@ -887,6 +917,21 @@ class Run:
     async def trigger(self) -> None:
         """Trigger a capture that waits for its trigger."""
         await self._ask("POST", "/trigger")
+
+    async def go(self, at_ns: int) -> None:
+        """Begin a run that was started with ``hold=True``: its first frame is due when the clock of
+        the run is at `at_ns`.
+
+        Raises
+        ------
+        ServerError
+            That instant has passed (``too-late``), or the run is not held (``not-ready``).
+        """
+        await self._ask("POST", "/go", {"at_ns": at_ns})
+
+    async def set_clock(self, clock: Mapping[str, float]) -> None:
+        """Renew the clock that the run has in common with others: see `Client.session`."""
+        await self._ask("PUT", "/clock", dict(clock))
 
     async def stop(self) -> None:
         """Stop sending. `finish` then returns the report."""

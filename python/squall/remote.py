@@ -137,6 +137,9 @@ class Client:
         detached: bool = False,
         ttl: float | None = None,
         fail_if: Sequence[str] = (),
+        node: str | None = None,
+        clock: Mapping[str, float] | None = None,
+        hold: bool = False,
         **options: Unpack[RunOptions],
     ) -> Session:
         return Session(
@@ -147,9 +150,15 @@ class Client:
                 detached=detached,
                 ttl=ttl,
                 fail_if=fail_if,
+                node=node,
+                clock=clock,
+                hold=hold,
                 **options,
             )
         )
+
+    def clock(self) -> tuple[int, int]:
+        return _now(self._core.clock())
 
     def run(
         self,
@@ -390,6 +399,12 @@ class Run:
 
     def trigger(self) -> None:
         _now(self._core.trigger())
+
+    def go(self, at_ns: int) -> None:
+        _now(self._core.go(at_ns))
+
+    def set_clock(self, clock: Mapping[str, float]) -> None:
+        _now(self._core.set_clock(clock))
 
     def stop(self) -> None:
         _now(self._core.stop())

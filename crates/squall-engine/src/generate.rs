@@ -424,6 +424,8 @@ impl Driver {
             Command::Add(..) | Command::Limit(_) | Command::Step(_) | Command::Begin(_) => {}
             Command::PauseTemplate(_) | Command::ResumeTemplate(_) | Command::Load(_) => {}
             Command::Ignore(_) => {}
+            // Frames with stamps are not made here where there is one.
+            Command::Clock(_) => {}
             Command::PauseReplay(_) | Command::ResumeReplay(_) | Command::Speed(..) => {}
             Command::Pause(number) if self.down.since.is_some() => {
                 chosen(*number).into_iter().for_each(|i| self.down.held[i] = false);

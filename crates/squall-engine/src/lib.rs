@@ -25,7 +25,7 @@ pub use flows::FlowStats;
 pub use generate::can_be_generated;
 pub use replay::Replayed;
 pub use squall_measure::Measure;
-pub use supervisor::{EngineError, MakeTap, Outcome, Running, Settings, Take, start};
+pub use supervisor::{EngineError, MakeTap, Outcome, Ready, Running, Settings, Take, ready, start};
 pub use worker::{
     Busy, Command, Counters, OpenFlows, PortRx, PortTx, QueueCounters, ReceivedFlows, Snapshot,
     SourceKind, StreamTx,

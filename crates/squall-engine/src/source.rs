@@ -6,7 +6,7 @@
 use std::{io, sync::Arc};
 
 use squall_plan::Part;
-use squall_port::{Fate, Link, LinkState, RxBatch, SendError, TxBatch, TxQueue};
+use squall_port::{CommonClock, Fate, Link, LinkState, RxBatch, SendError, TxBatch, TxQueue};
 use squall_units::{Cut, Nanos, Picos};
 
 use crate::{
@@ -142,6 +142,8 @@ pub(crate) struct Turn<'a> {
     pub clock: Clock,
     /// On the engine's clock.
     pub now: Nanos,
+    /// The clock by which frames are stamped.
+    pub common: CommonClock,
     /// On virtual time: what is due from here on has to wait for another source's frames.
     pub until: Picos,
     /// Nothing is received here and nobody else sends: several batches may go in one turn.

@@ -15,7 +15,9 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use squall_flows::{Arrival, Ignored, OpenFlow, Target};
 use squall_measure::{Measure, Receiver, flow::Link};
 use squall_plan::{Change, Placement, Plan, PlanStream};
-use squall_port::{Filter, InterfaceCounters, LinkEvent, Port, PortFacts, RxQueue, Tap, TxQueue};
+use squall_port::{
+    CommonClock, Filter, InterfaceCounters, LinkEvent, Port, PortFacts, RxQueue, Tap, TxQueue,
+};
 use squall_profile::{Next, Stop};
 use squall_program::Gap;
 use squall_replay::Reader;
@@ -49,6 +51,9 @@ pub struct Settings {
     pub take: Vec<Take>,
     /// How long receiving goes on when everything is sent.
     pub linger: Duration,
+    /// The clock by which frames are stamped, and delays are measured; on virtual time there is none
+    /// but that.
+    pub common: CommonClock,
 }
 
 /// What happens to the frames that a port receives.
@@ -82,6 +87,7 @@ impl Default for Settings {
             measure: Measure::default(),
             take: Vec::new(),
             linger: Duration::from_millis(200),
+            common: CommonClock::default(),
         }
     }
 }
@@ -220,10 +226,60 @@ pub(crate) const END_OF_TIME: Picos = Picos(1 << 63);
 /// If there are not as many readers as such replays.
 pub fn start(
     plan: Arc<Plan>,
-    mut ports: Vec<Box<dyn Port>>,
+    ports: Vec<Box<dyn Port>>,
     settings: Settings,
     readers: Vec<Reader>,
 ) -> Result<Running, EngineError> {
+    Ok(ready(plan, ports, settings, readers)?.go(None))
+}
+
+/// All of a run but its beginning: queues are open, and workers wait.
+pub struct Ready {
+    /// First, so that workers that are not to begin go home before they are waited for.
+    begin: Vec<mpsc::Sender<Clock>>,
+    running: Running,
+}
+
+impl Ready {
+    /// Begins; the first departure is due at `start` of the engine's clock, or as soon as every
+    /// worker is there.
+    pub fn go(self, start: Option<Nanos>) -> Running {
+        let Self { begin, mut running } = self;
+        running.before = running.ports.iter().map(|p| p.interface_counters()).collect();
+        let soon = || squall_port::monotonic() + HEAD_START;
+        let clock = match running.settings.virtual_time {
+            true => Clock::Virtual,
+            false => Clock::Real(start.unwrap_or_else(soon)),
+        };
+        if let Clock::Real(start) = clock {
+            running.start = start;
+        }
+        for worker in begin {
+            // A worker that has ended in a panic is found at the end.
+            let _ = worker.send(clock);
+        }
+        running
+    }
+
+    /// Frames are to be stamped by this clock.
+    pub fn set_common_clock(&mut self, common: CommonClock) {
+        self.running.set_common_clock(common);
+    }
+}
+
+/// As [`start`], but nothing is sent before [`Ready::go`].
+///
+/// # Errors
+/// A queue that does not open; nothing is left running then.
+///
+/// # Panics
+/// As [`start`].
+pub fn ready(
+    plan: Arc<Plan>,
+    mut ports: Vec<Box<dyn Port>>,
+    settings: Settings,
+    readers: Vec<Reader>,
+) -> Result<Ready, EngineError> {
     let leaving = plan.replays.iter().filter(|replay| replay.is_here()).count();
     assert_eq!(readers.len(), leaving, "each replay that leaves here has its reader");
     if let Some(flows) = &plan.flows {
@@ -282,19 +338,7 @@ pub fn start(
             }
         }
     }
-    running.before = running.ports.iter().map(|p| p.interface_counters()).collect();
-    let clock = match running.settings.virtual_time {
-        true => Clock::Virtual,
-        false => Clock::Real(squall_port::monotonic() + HEAD_START),
-    };
-    if let Clock::Real(start) = clock {
-        running.start = start;
-    }
-    for begin in waiting {
-        // A worker that has ended in a panic is found at the end.
-        let _ = begin.send(clock);
-    }
-    Ok(running)
+    Ok(Ready { begin: waiting, running })
 }
 
 /// What is a worker's own.
@@ -371,6 +415,10 @@ impl Orders {
         let Kit { waker, feeds, mut relays, waiting } = kit;
         let Queues { rx, mut outlets, drivers, facts } = queues;
         let stop = plan.watched();
+        let common = match clock {
+            Clock::Real(_) => settings.common,
+            Clock::Virtual => CommonClock::default(),
+        };
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         let drivers: Vec<_> = drivers.into_iter().map(|d| d.begin(clock, &stop)).collect();
         let mut streams = Streams::new(clock, drivers, settings.fingerprint, &plan);
@@ -414,18 +462,19 @@ impl Orders {
             let tap = take.tap.map(|make| make(number));
             let seen = Receiver::on(&settings.measure, take.link);
             if !facts.iter().any(|of| of.0 == port) {
-                return Receiving::new(port, queue, seen, take.filter, tap);
+                return Receiving::new(port, queue, seen, take.filter, tap).by(common);
             }
             // Where nothing but flows is, their own figures say more than a measurement.
             let measured = !plan.only_flows();
             let counting = Measure { count_only: true, ..Measure::default() };
             let seen = if measured { seen } else { Receiver::on(&counting, take.link) };
-            Receiving::new(port, queue, seen, take.filter, tap).claimed(measured)
+            Receiving::new(port, queue, seen, take.filter, tap).by(common).claimed(measured)
         };
         Worker {
             index,
             cpu,
             clock,
+            common,
             watch: Watch::new(clock),
             rx: rx.into_iter().map(receiving).collect(),
             sources,
@@ -927,6 +976,14 @@ impl Running {
     /// Lets so many more frames of a held replay ([`squall_replay::Replay::held`]) leave.
     pub fn step(&self, frames: u64) {
         self.tell(Command::Step(frames));
+    }
+
+    /// From now on frames are stamped by this clock, on real time.
+    pub fn set_common_clock(&mut self, common: CommonClock) {
+        self.settings.common = common;
+        if !self.settings.virtual_time {
+            self.tell(Command::Clock(common));
+        }
     }
 
     /// Nothing more is sent; what is on its way is still received by [`Running::finish`].

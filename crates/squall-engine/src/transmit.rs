@@ -493,7 +493,11 @@ impl Transmitter {
             }
         }
         let horizon = match self.clock {
-            Clock::Real(start) if now < start => return false,
+            Clock::Real(start) if now < start => {
+                // It may be stopped long before.
+                self.done |= turn.budget.is_spent();
+                return false;
+            }
             Clock::Real(_) => self.pace.schedule(at.0).min(end.0.saturating_sub(1)),
             Clock::Virtual => end.min(turn.until).0.saturating_sub(1),
         };
@@ -582,7 +586,7 @@ impl Transmitter {
         mut horizon: u64,
         scratch: &mut Scratch,
     ) -> bool {
-        let (now, at) = (turn.now, turn.at());
+        let (now, at, common) = (turn.now, turn.at(), turn.common);
         let Turn { outlets, budget, .. } = turn;
         (self.hand.filled, self.hand.done) = (0, 0);
         self.hand.runs.clear();
@@ -679,7 +683,7 @@ impl Transmitter {
             }
         }
         self.hand.filled = n;
-        let stamp = (self.clock != Clock::Virtual).then_some(now);
+        let stamp = (self.clock != Clock::Virtual).then(|| common.of(now));
         let TxBatch { base, stride, meta } = batch;
         let mut list = [0; BATCH];
         for g in 0..self.groups.len() {

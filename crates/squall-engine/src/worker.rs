@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use squall_flows::{Ignored, Load, OpenFlow};
 use squall_measure::{FlowCount, Receiver, StreamCounters, track::Key};
 use squall_plan::{Part, PlanStream};
-use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Tap, monotonic};
+use squall_port::{BATCH, CommonClock, Filter, RxBatch, RxFrame, RxQueue, Tap, monotonic};
 use squall_profile::Stop;
 use squall_program::{Gap, pace::Pacing};
 use squall_stats::{Fingerprint, Histogram};
@@ -181,6 +181,8 @@ pub enum Command {
     Step(u64),
     /// The run ends at what this says, counted from its beginning.
     Limit(Stop),
+    /// Frames are stamped by this clock.
+    Clock(CommonClock),
     /// Nothing more is sent; receiving goes on.
     Stop,
 }
@@ -343,6 +345,7 @@ pub(crate) struct Receiving {
     /// Frames that the queue has given, and those of them that the filter did not take.
     given: u64,
     filtered: u64,
+    common: CommonClock,
     error: Option<String>,
 }
 
@@ -376,8 +379,15 @@ impl Receiving {
             tap,
             given: 0,
             filtered: 0,
+            common: CommonClock::default(),
             error: None,
         }
+    }
+
+    /// Frames are stamped by this clock.
+    pub fn by(mut self, common: CommonClock) -> Self {
+        self.common = common;
+        self
     }
 
     /// Sources take frames of the port, too; `measured`: of what they leave, more is wanted than
@@ -426,6 +436,8 @@ impl Receiving {
             return false;
         }
         self.given += batch.frames.len() as u64;
+        // Within a batch clocks do not come apart by what matters.
+        self.seen.set_clock_offset(self.common.offset(batch.frames[0].time));
         let batch = match &self.filter {
             None => batch,
             Some(filter) => {
@@ -562,6 +574,7 @@ pub(crate) struct Worker {
     pub index: usize,
     pub cpu: Option<u32>,
     pub clock: Clock,
+    pub common: CommonClock,
     pub watch: Watch,
     pub sources: Vec<Box<dyn Source>>,
     pub outlets: Outlets,
@@ -627,6 +640,7 @@ macro_rules! turn {
     ($worker:ident, $now:expr, $until:expr, $alone:expr) => {
         Turn {
             clock: $worker.clock,
+            common: $worker.common,
             now: $now,
             until: $until,
             alone: $alone,
@@ -930,6 +944,10 @@ impl Worker {
                 self.budget.packets = 0;
             }
             Command::Limit(stop) => self.limit(*stop),
+            Command::Clock(common) => {
+                self.common = *common;
+                self.rx.iter_mut().for_each(|rx| rx.common = *common);
+            }
             _ => {}
         }
     }

@@ -74,6 +74,7 @@ pub struct Receiver {
     pub top_flows: TopFlows,
     /// What stood at [`Measure::places`], when asked for.
     pub tracked: Option<Box<Tracked>>,
+    clock_offset: u64,
     count_only: bool,
     restarts: bool,
     trex_flows: Option<Box<TrexFlows>>,
@@ -231,14 +232,26 @@ impl Receiver {
             self.unsigned += 1;
             return;
         };
+        let (restarts, delay) = (self.restarts, self.delay(signature, time));
         if let Some(tracked) = &mut self.tracked {
-            tracked.observe(octets, len, signature.stream, signature.delay(time.0), time.0);
+            tracked.observe(octets, len, signature.stream, delay, time.0);
         }
-        let restarts = self.restarts;
         let stream = self.stream_mut(signature.stream);
         stream.packets += 1;
         stream.octets += len;
-        stream.one(signature.sequence, signature.delay(time.0), time.0, restarts);
+        stream.one(signature.sequence, delay, time.0, restarts);
+    }
+
+    /// Senders stamp their frames by another clock than that of arrivals: so much is to be added to
+    /// the time of an arrival to have its time by theirs.
+    #[inline]
+    pub fn set_clock_offset(&mut self, offset_ns: i64) {
+        self.clock_offset = offset_ns as u64;
+    }
+
+    #[inline]
+    fn delay(&self, signature: Signature, arrival: Nanos) -> i64 {
+        signature.delay(arrival.0.wrapping_add(self.clock_offset))
     }
 
     /// A frame of a stream of the run says itself whose it is.
@@ -318,7 +331,7 @@ impl Receiver {
                             self.put_down(&mut row);
                             (row.stream, row.first) = (signature.stream, signature.sequence);
                         }
-                        row.push(signature.delay(time.0), time.0, len);
+                        row.push(self.delay(signature, time), time.0, len);
                     }
                     None => self.unsigned += 1,
                 }

@@ -11,6 +11,49 @@ pub fn monotonic() -> Nanos {
     Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 
+/// A clock that several machines have in common, by the engine's clock of this one: what they tell
+/// each other of instants is in its time.
+///
+/// ```
+/// use squall_port::{CommonClock, Nanos};
+/// // 5 s ahead at 1 s, and 100 ppm faster.
+/// let common = CommonClock { shift_ns: 5_000_000_000, drift_ppb: 1e5, at: Nanos(1_000_000_000) };
+/// assert_eq!(common.of(Nanos(3_000_000_000)), Nanos(8_000_200_000));
+/// assert_eq!(common.local(Nanos(8_000_200_000)), Nanos(3_000_000_000));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CommonClock {
+    /// Common minus local time at `at`.
+    pub shift_ns: i64,
+    /// By how much it goes faster, parts in 10^9.
+    pub drift_ppb: f64,
+    pub at: Nanos,
+}
+
+impl CommonClock {
+    /// What is to be added to a local time near `local`: 10 ms further on it is 1 us off where the
+    /// clocks drift by 100 ppm.
+    #[inline]
+    pub fn offset(&self, local: Nanos) -> i64 {
+        let since = local.0.wrapping_sub(self.at.0) as i64;
+        self.shift_ns.wrapping_add((since as f64 * self.drift_ppb * 1e-9) as i64)
+    }
+
+    /// The common time at `local`.
+    #[inline]
+    pub fn of(&self, local: Nanos) -> Nanos {
+        Nanos(local.0.wrapping_add_signed(self.offset(local)))
+    }
+
+    /// The local time at which it is `common`.
+    pub fn local(&self, common: Nanos) -> Nanos {
+        let since = common.0.wrapping_sub(self.at.0).wrapping_add_signed(-self.shift_ns) as i64;
+        let drift = self.drift_ppb * 1e-9;
+        let ahead = (since as f64 * drift / (1.0 + drift)).round() as i64;
+        Nanos(self.at.0.wrapping_add_signed(since - ahead))
+    }
+}
+
 /// `CLOCK_MONOTONIC` for one thread that reads it all the time: the CPU's time stamp counter, tied
 /// to the clock anew every 100 us. Never goes back.
 ///
@@ -210,6 +253,27 @@ mod tests {
             "half of all readings were {} ns off or more",
             off[off.len() / 2]
         );
+    }
+
+    #[test]
+    fn clocks_of_any_shift_and_drift_come_together() {
+        for (shift_ns, drift_ppb) in
+            [(0, 0.0), (-7_000_000_000, 250_000.0), (1 << 55, -500_000.0), (-3, 1.0)]
+        {
+            let at = Nanos(50_000_000_000);
+            let common = CommonClock { shift_ns, drift_ppb, at };
+            // As the clock of another machine would show it, in integers.
+            for local in [at.0, at.0 + 12_345_678_901, at.0 - 1_000_000, at.0 + 86_400_000_000_000]
+            {
+                let since = i128::from(local) - i128::from(at.0);
+                let drift = since * (drift_ppb as i128) / 1_000_000_000;
+                let exact = (i128::from(local) + i128::from(shift_ns) + drift) as u64;
+                let off = common.of(Nanos(local)).0.abs_diff(exact);
+                assert!(off <= 1, "{common:?} at {local}: {off} ns off");
+                let back = common.local(Nanos(exact)).0.abs_diff(local);
+                assert!(back <= 2, "{common:?} at {local}: {back} ns off");
+            }
+        }
     }
 
     #[test]

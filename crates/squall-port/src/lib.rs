@@ -28,7 +28,7 @@ use std::{
 };
 
 pub use address::{Address, AddressError};
-pub use clock::{FastClock, monotonic};
+pub use clock::{CommonClock, FastClock, monotonic};
 pub use generate::{Generation, Generator, Remote};
 pub use link::{Link, LinkEvent, LinkState, OnLinkDown};
 pub use slots::{Lent, Slots, stride};

@@ -74,10 +74,10 @@ pub fn whole(mut parts: Vec<(String, Report)>) -> Result<Report, Apart> {
     }
     all.series = series.unwrap_or_default();
     if several {
-        all.part = None;
+        (all.part, all.node, all.clock, all.start) = Default::default();
         all.parts = told;
     }
-    nodes.name_senders(&mut all);
+    nodes.tell(&mut all);
     let mut lacks = |what: String| {
         let text = format!("{what} is not among the reports");
         all.verdict.say(ReasonCode::NotDone, text, "add its report, as written by --json");
@@ -335,8 +335,10 @@ impl Merge for StreamRx {
         {
             self.ports.push(port.clone());
         }
-        merge!(self, other; packets, octets, lost, duplicates, reordered, restarts, latency_ns,
-            ipdv_ns, arrival_gap_ns, patterns);
+        self.latency_bound_ns = self.latency_bound_ns.max(other.latency_bound_ns);
+        self.earliest_ns = self.earliest_ns.max(other.earliest_ns);
+        merge!(self, other; packets, octets, lost, duplicates, reordered, restarts, early_packets,
+            latency_ns, ipdv_ns, arrival_gap_ns, patterns);
         by_key(&mut self.receivers, &other.receivers, |receiver| receiver.port.clone());
         self.max_reordering_extent = self.max_reordering_extent.max(other.max_reordering_extent);
         let unique = self.packets.saturating_sub(self.duplicates);

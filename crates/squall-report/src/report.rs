@@ -34,6 +34,15 @@ pub struct Report {
     /// Runs of which this report is the sum; empty for one run.
     #[serde(default)]
     pub parts: Vec<PartReport>,
+    /// Name of the node, where several machines made the run.
+    #[serde(default)]
+    pub node: Option<String>,
+    /// The cluster's clock by this node's; `null`: the node's own clock.
+    #[serde(default)]
+    pub clock: Option<NodeClock>,
+    /// The agreed start; `null`: the run began when it was ready.
+    #[serde(default)]
+    pub start: Option<StartReport>,
     /// Filter of received frames, in tcpdump's syntax; `null`: all frames.
     #[serde(default)]
     pub filter: Option<String>,
@@ -78,6 +87,33 @@ pub struct Report {
     pub memory: Memory,
     /// Notes for the user: a fallback that was taken, a rate that was limited.
     pub notes: Vec<String>,
+}
+
+/// The time of a cluster by the clock of one node: local time plus `shift_ns`, plus `drift_ppb` of
+/// the time since `at_ns`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeClock {
+    /// Cluster time minus local time at `at_ns`.
+    pub shift_ns: i64,
+    /// Difference of the clocks' rates, parts in 10^9.
+    #[serde(default)]
+    pub drift_ppb: f64,
+    /// Local time, as `GET /clock` gives it.
+    #[serde(default)]
+    pub at_ns: u64,
+    /// Largest difference between this mapping and the cluster's clock during the run.
+    pub bound_ns: u64,
+}
+
+/// The agreed start of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StartReport {
+    /// Cluster time.
+    pub at_ns: u64,
+    /// Time from the moment at which the node's first stream was due to its first frame; `null`: no
+    /// stream left by a port of the node.
+    pub error_ns: Option<i64>,
 }
 
 /// One of the runs that were merged into a report.
@@ -682,6 +718,17 @@ pub struct StreamRx {
     pub max_reordering_extent: u64,
     /// One-way delay (RFC 7679), both ends on one clock.
     pub latency_ns: Option<Distribution>,
+    /// Each delay is known within plus or minus so much, as sender and receiver have different
+    /// clocks; `null`: they have the same. In the report of one node the bound of its own clock
+    /// alone.
+    #[serde(default)]
+    pub latency_bound_ns: Option<u64>,
+    /// Packets that arrived before they were sent, by the cluster's clock; their delay counts as 0.
+    #[serde(default)]
+    pub early_packets: u64,
+    /// The longest time by which one did.
+    #[serde(default)]
+    pub earliest_ns: u64,
     /// Selection function: consecutive sequence numbers (RFC 3393); magnitude.
     pub ipdv_ns: Option<Distribution>,
     /// Gaps between consecutive frames of the stream.

@@ -555,6 +555,7 @@ mod tests {
             ports: Vec::new(),
             streams: 1,
             mult: Some(1.0),
+            sent_all: false,
         }
     }
 

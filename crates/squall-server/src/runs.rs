@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use squall::{
     Error, Multiplier, Run, Session,
     conversations::Flows,
-    driving::{Driven, LiveReport, Start},
+    driving::{Driven, LiveReport, NotBegun, Start},
     report::{EndedBy, ReasonCode, Report, VerdictStatus, fail_if::FailIf},
-    units::Rate,
+    units::{Nanos, Rate},
 };
 
 use crate::{
@@ -76,6 +76,9 @@ pub struct RunRow {
     /// Factor between all rates and those of the profile; `null`: a total was requested.
     #[serde(default)]
     pub mult: Option<f64>,
+    /// All of its own frames are sent; it goes on to receive those of other nodes.
+    #[serde(default)]
+    pub sent_all: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -112,6 +115,8 @@ pub enum Kind {
 #[serde(rename_all = "lowercase")]
 pub enum State {
     Starting,
+    /// All is open, and it waits for `go`.
+    Ready,
     Running,
     Paused,
     Stopping,
@@ -150,6 +155,7 @@ impl State {
     pub fn word(self) -> &'static str {
         match self {
             Self::Starting => "starting",
+            Self::Ready => "ready",
             Self::Running => "running",
             Self::Paused => "paused",
             Self::Stopping => "stopping",
@@ -181,6 +187,8 @@ pub struct Wanted {
     pub fail_if: Vec<FailIf>,
     /// Of a capture or another run that sends nothing.
     pub ends_after: Option<Duration>,
+    /// Nothing is sent before it is told.
+    pub hold: bool,
 }
 
 /// A run that goes on.
@@ -254,6 +262,7 @@ impl Because {
 impl Live {
     pub fn row(&self) -> RunRow {
         let mut row = lock(&self.row).clone();
+        row.sent_all = self.driven().is_some_and(|driven| driven.sent_all());
         if !row.state.is_over() {
             row.elapsed_s = self.since.elapsed().as_secs_f64();
         }
@@ -344,6 +353,35 @@ impl Live {
                 "the run has not started\n  try again in a moment",
             )),
         }
+    }
+
+    /// A run that is held begins at this instant of the cluster's clock.
+    ///
+    /// # Errors
+    /// It is not held, or the instant has passed.
+    pub fn go(&self, at: Nanos) -> Result<(), Refusal> {
+        let not_ready = |state: State| {
+            let message = format!("the run is {}, not ready\n  try hold = true", state.word());
+            Refusal::conflict("not-ready", message)
+        };
+        // A stop that comes meanwhile is told to a run that has begun.
+        let mut row = lock(&self.row);
+        let Some(driven) = self.driven().filter(|_| row.state == State::Ready) else {
+            return Err(not_ready(row.state));
+        };
+        match driven.go_at(at) {
+            Ok(()) => row.state = State::Running,
+            Err(NotBegun::NotReady) => return Err(not_ready(row.state)),
+            Err(NotBegun::TooLate(by)) => {
+                let message = format!(
+                    "at_ns = {} passed {:.6} s ago by the cluster's clock\n  try a later instant",
+                    at.0,
+                    by.as_secs_f64()
+                );
+                return Err(Refusal::conflict("too-late", message));
+            }
+        }
+        Ok(())
     }
 
     /// Nothing more is sent; `because` is told with what came of it.
@@ -498,6 +536,7 @@ impl Service {
             format,
             fail_if,
             ends_after,
+            hold,
         } = wanted;
         if lock(&self.runs.live).len() >= MOST {
             return Err(Refusal::conflict(
@@ -552,6 +591,7 @@ impl Service {
             ports: shown,
             streams: session.profile.streams.len(),
             mult: session.options.mult.map_or(Some(1.0), Multiplier::factor),
+            sent_all: false,
         };
         let live = Arc::new(Live {
             driven: OnceLock::new(),
@@ -585,8 +625,9 @@ impl Service {
             "run starts"
         );
         self.runs.touch();
-        let begun =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.drive(&live, session)));
+        let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            self.drive(&live, session, hold)
+        }));
         match begun {
             Ok(Ok(())) => Ok(live),
             Ok(Err(error)) => {
@@ -605,7 +646,12 @@ impl Service {
         }
     }
 
-    fn drive(self: &Arc<Self>, live: &Arc<Live>, session: Session) -> Result<(), Error> {
+    fn drive(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        session: Session,
+        hold: bool,
+    ) -> Result<(), Error> {
         let listens = Kind::of(&session) == Kind::Capture;
         let told = {
             let (service, live) = (Arc::downgrade(self), live.clone());
@@ -629,9 +675,12 @@ impl Service {
                 _ => {}
             }
         };
-        let driven = Driven::start(session, EVERY, told)?;
+        let driven = match hold {
+            true => Driven::hold(session, EVERY, told)?,
+            false => Driven::start(session, EVERY, told)?,
+        };
         _ = live.driven.set(driven.clone());
-        live.set_state(&[State::Starting], State::Running);
+        live.set_state(&[State::Starting], if hold { State::Ready } else { State::Running });
         let row = live.row();
         if row.state == State::Stopping {
             driven.stop();
@@ -749,7 +798,8 @@ impl Service {
                             row.error.get_or_insert_with(|| lost.join("; "));
                             State::Failed
                         }
-                        _ if !live.listens && !sent => {
+                        // A node whose ports only receive has no source.
+                        _ if !live.listens && !sent && !report.sources.is_empty() => {
                             row.error.get_or_insert_with(|| "nothing was sent".into());
                             State::Failed
                         }
@@ -996,6 +1046,7 @@ impl ManagedStart {
             format: "toml",
             fail_if: Vec::new(),
             ends_after: None,
+            hold: false,
             session,
         })?;
         let driven = live.driven().cloned();
@@ -1147,6 +1198,7 @@ mod tests {
             format: "toml",
             fail_if: Vec::new(),
             ends_after: None,
+            hold: false,
         };
         let id = service
             .start(wanted(&format!("{text}# a defect on purpose")))

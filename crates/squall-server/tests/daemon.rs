@@ -786,6 +786,57 @@ fn traffic_of_a_client_that_is_gone_stops_with_its_lease() {
 }
 
 #[test]
+fn a_held_run_begins_at_the_instant_that_it_is_told_by_the_clock_of_the_cluster() {
+    let daemon = Daemon::of("held");
+    const SHIFT: u64 = 7_000_000_000_000;
+    let clock = |bound: u64| json!({ "shift_ns": SHIFT, "bound_ns": bound });
+    let wanted = json!({ "hold": true, "node": "n1", "part": "1/1", "clock": clock(900) });
+    let run = daemon.run("held", wanted);
+    let path = format!("/squall/v1/runs/{run}");
+    let post = |what: &str, body: Value| daemon.json("POST", &format!("{path}/{what}"), body);
+    assert_eq!(daemon.get(&path)["state"], "ready");
+    assert_eq!(post("pause", json!({})).0, 400);
+    let now = || daemon.get("/squall/v1/clock")["monotonic_ns"].as_u64().expect("a time") + SHIFT;
+    let (status, reply) = post("go", json!({ "at_ns": now() - 1 }));
+    assert_eq!((status, &reply["error"]["code"]), (409, &json!("too-late")), "{reply}");
+    let renewed = |body: Value| daemon.json("PUT", &format!("{path}/clock"), body);
+    assert_eq!(renewed(clock(500)).0, 200);
+    assert_eq!(renewed(json!({ "shift_ns": 0, "drift_ppb": 1e9, "bound_ns": 1 })).0, 400);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(daemon.get(&format!("{path}/stats"))["report"], Value::Null, "nothing was sent");
+    let at = now() + 300_000_000;
+    let (status, row) = post("go", json!({ "at_ns": at }));
+    assert_eq!((status, &row["state"]), (200, &json!("running")), "{row}");
+    let (status, reply) = post("go", json!({ "at_ns": at }));
+    assert_eq!((status, &reply["error"]["code"]), (409, &json!("not-ready")), "{reply}");
+    daemon.until(&format!("{path}/stats"), |stats| {
+        stats["report"]["streams"][0]["tx_packets"].as_u64().is_some_and(|n| n > 0)
+    });
+    assert!(now() >= at, "it began before its time");
+    assert_eq!(renewed(clock(600)).0, 200);
+    assert_eq!(post("stop", Value::Null).0, 200);
+    daemon.until(&path, |run| run["state"] == "done");
+    let report = daemon.get(&format!("{path}/report"));
+    assert_eq!((&report["node"], &report["start"]["at_ns"]), (&json!("n1"), &json!(at)));
+    assert!(report["start"]["error_ns"].as_i64().is_some_and(|error| error >= 0), "{report}");
+    assert_eq!(report["clock"]["bound_ns"], 600);
+}
+
+#[test]
+fn a_held_run_ends_with_its_lease_or_when_it_is_stopped() {
+    let daemon = Daemon::of("held-lease");
+    let gone = daemon.run("held-gone", json!({ "hold": true, "ttl_s": 1.0 }));
+    let over = |list: &Value| list["runs"][0]["state"] == "interrupted";
+    assert_eq!(daemon.until("/squall/v1/runs", over)["runs"][0]["id"], json!(gone));
+    assert_eq!(daemon.get("/squall/v1/leases")["leases"], json!([]));
+    let run = daemon.run("held-gone", json!({ "hold": true }));
+    let path = format!("/squall/v1/runs/{run}");
+    assert_eq!(daemon.json("POST", &format!("{path}/stop"), Value::Null).0, 200);
+    daemon.until(&path, |run| run["ended"].is_string());
+    assert_eq!(daemon.get(&format!("{path}/report"))["ports"][0]["tx"]["packets"], 0);
+}
+
+#[test]
 fn a_run_is_begun_changed_watched_and_stopped_and_its_report_stays() {
     let mut daemon = Daemon::of("runs");
     let run = daemon

@@ -18,7 +18,7 @@ use squall_units::{L1_OVERHEAD, Nanos};
 use crate::{
     report::{
         Asked, CaptureSample, Contention, Cpu, EndedBy, EqualBins, InterfaceReport, LinkEvent,
-        Patterns, PortReport, PortSample, ReceiverRx, Report, RxReport, SCHEMA, Sample,
+        NodeClock, Patterns, PortReport, PortSample, ReceiverRx, Report, RxReport, SCHEMA, Sample,
         StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
         source::{SourceKind, SourceRecord},
     },
@@ -41,6 +41,9 @@ pub(crate) struct Context {
     pub filter: Option<String>,
     /// How flows are measured, if they are.
     pub flows: Option<FlowSettings>,
+    /// The name of this node, and the clock that it has in common with others.
+    pub node: Option<String>,
+    pub clock: Option<NodeClock>,
 }
 
 /// Of each stream its delays and how it departed, so far.
@@ -167,7 +170,7 @@ impl Merged {
             .map(|p| self.port(p, plan, seconds, interfaces.get(p).copied().flatten(), context))
             .collect();
         let streams: Vec<StreamReport> =
-            (0..self.names.len()).map(|i| self.stream(i, plan)).collect();
+            (0..self.names.len()).map(|i| self.stream(i, plan, context.clock)).collect();
         let replays = || (0u32..).zip(&plan.replays);
         let sources = (0..ports.len())
             .flat_map(|p| {
@@ -192,6 +195,9 @@ impl Merged {
             seed: plan.seed,
             part: (!plan.part.is_whole()).then(|| plan.part.to_string()),
             parts: Vec::new(),
+            node: context.node.clone(),
+            clock: context.clock,
+            start: None,
             filter: context.filter.clone(),
             host: crate::host::host(),
             verdict: Verdict::default(),
@@ -353,7 +359,7 @@ impl Merged {
         all
     }
 
-    fn stream(&self, i: usize, plan: &Plan) -> StreamReport {
+    fn stream(&self, i: usize, plan: &Plan, clock: Option<NodeClock>) -> StreamReport {
         let t = &self.streams[i];
         let planned = plan.streams.get(i);
         let segments = planned.map_or(1, |s| u64::from(s.program.segments()));
@@ -382,7 +388,8 @@ impl Merged {
             asked_pps: planned.and_then(|s| s.asked_within(span)),
             not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             departure_error_ns: distribution(&t.departure_error),
-            rx: (signed && listening && self.is_known(i, plan)).then(|| self.received(i, plan)),
+            rx: (signed && listening && self.is_known(i, plan))
+                .then(|| self.received(i, plan, clock)),
         }
     }
 
@@ -395,7 +402,7 @@ impl Merged {
             || !self.seen[i].is_empty()
     }
 
-    fn received(&self, i: usize, plan: &Plan) -> StreamRx {
+    fn received(&self, i: usize, plan: &Plan, clock: Option<NodeClock>) -> StreamRx {
         let sent = self.streams[i].packets;
         let seen = &self.seen[i];
         let mut rx = StreamRx::default();
@@ -454,7 +461,18 @@ impl Merged {
         rx.loss_ratio = if sent > 0 { rx.lost as f64 / sent as f64 } else { 0.0 };
         // A sender elsewhere, or a file's, has another clock: what is between the two is no delay.
         let away = plan.streams.get(i).is_some_and(|s| s.division == StreamDivision::Elsewhere);
-        let one_clock = !away && (!plan.streams.is_empty() || delay.min() < ONE_CLOCK_NS);
+        // Unless the two have one in common, each within its bound of it.
+        if let (true, Some(clock)) = (away, clock) {
+            let negative = || seen.iter().map(|(_, s)| s.delay.most_negative_ns().unsigned_abs());
+            rx.early_packets = seen.iter().map(|(_, s)| s.delay.negative()).sum();
+            rx.earliest_ns = negative().max().unwrap_or(0);
+            rx.latency_bound_ns = Some(clock.bound_ns);
+            delay.record_n(0, rx.early_packets);
+        }
+        let one_clock = match away {
+            true => clock.is_some(),
+            false => !plan.streams.is_empty() || delay.min() < ONE_CLOCK_NS,
+        };
         rx.latency_ns = if one_clock { distribution(&delay) } else { None };
         if receivers.len() > 1 {
             let one = |(receiver, unique): (ReceiverRx, u64)| ReceiverRx {
@@ -481,6 +499,21 @@ impl Merged {
             let by = seen.iter().map(|(_, seen)| seen.delay.most_negative_ns().unsigned_abs());
             (frames > 0).then(|| (name.as_str(), frames, by.max().unwrap_or(0)))
         })
+    }
+
+    /// From the instant at which the first stream of this node was due to its first frame; `None`:
+    /// none has left.
+    pub fn start_error(&self, plan: &Plan, start: Nanos) -> Option<i64> {
+        let due = |(i, stream): (usize, &PlanStream)| {
+            let first =
+                self.streams.get(i)?.first.filter(|_| stream.self_start && !stream.waits)?;
+            let (frame, by) = plan.division(i)?.share(0, 1);
+            let whole = stream.timeline(stream.start);
+            let due = if by == 1 { whole.due()? } else { whole.share(frame, by)?.due()? };
+            Some((start + due.as_nanos(), first))
+        };
+        let (due, first) = plan.streams.iter().enumerate().filter_map(due).min()?;
+        Some(first.0 as i64 - due.0 as i64)
     }
 
     /// What the verdict has to know beside the report.

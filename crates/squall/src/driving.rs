@@ -14,9 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use squall_units::Nanos;
+
 use crate::{
-    Amount, Error, Profile, Run, Session,
-    report::{Report, Sample},
+    Amount, Error, Held, Profile, Run, Session,
+    report::{NodeClock, Report, Sample},
     totals::Totals,
 };
 
@@ -58,10 +60,23 @@ pub struct LiveReport {
     pub taken: Instant,
 }
 
+/// Why a run that should begin does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotBegun {
+    /// It was not held.
+    NotReady,
+    /// The instant has passed, by so much.
+    TooLate(Nanos),
+}
+
 /// A run that goes on by itself. Dropping it does not end it: [`Driven::stop`] does.
 pub struct Driven {
-    /// `None` when it is over, and while it is being ended.
+    /// Until it is told to begin.
+    held: Mutex<Option<Held>>,
+    /// `None` before it has begun, when it is over, and while it is being ended.
     run: Mutex<Option<Run>>,
+    /// All is sent; others may still send what is received here.
+    sent_all: AtomicBool,
     latest: Mutex<Option<Arc<LiveReport>>>,
     recent: Mutex<Recent>,
     /// What came of it. An error has its exit status beside it.
@@ -84,9 +99,25 @@ impl Driven {
         every: Duration,
         told: impl Fn(Option<&Arc<LiveReport>>) + Send + 'static,
     ) -> Result<Arc<Self>, Error> {
-        let run = session.open()?.start()?;
+        let driven = Self::hold(session, every, told)?;
+        driven.go(None);
+        Ok(driven)
+    }
+
+    /// As [`Driven::start`], but nothing is sent before [`Driven::go`].
+    ///
+    /// # Errors
+    /// As [`Driven::start`].
+    pub fn hold(
+        session: Session,
+        every: Duration,
+        told: impl Fn(Option<&Arc<LiveReport>>) + Send + 'static,
+    ) -> Result<Arc<Self>, Error> {
+        let held = session.open()?.hold()?;
         let driven = Arc::new(Self {
-            run: Mutex::new(Some(run)),
+            held: Mutex::new(Some(held)),
+            run: Mutex::new(None),
+            sent_all: AtomicBool::new(false),
             latest: Mutex::new(None),
             recent: Mutex::new(Recent::default()),
             outcome: Mutex::new(None),
@@ -102,6 +133,67 @@ impl Driven {
             .map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
         _ = driven.thread.set(thread.thread().clone());
         Ok(driven)
+    }
+
+    /// Begins a run that is held: at this instant of its session's clock, or (`None`) at once;
+    /// whether it was held.
+    pub fn go(&self, at: Option<Nanos>) -> bool {
+        self.begin(|held| held.go(at))
+    }
+
+    fn begin(&self, how: impl FnOnce(Held) -> Run) -> bool {
+        let mut held = lock(&self.held);
+        let Some(waiting) = held.take() else { return false };
+        *lock(&self.run) = Some(how(waiting));
+        drop(held);
+        self.wake();
+        true
+    }
+
+    /// As [`Driven::go`], unless the instant has passed.
+    ///
+    /// # Errors
+    /// Why it does not begin.
+    pub fn go_at(&self, at: Nanos) -> Result<(), NotBegun> {
+        let held = lock(&self.held);
+        let Some(waiting) = &*held else { return Err(NotBegun::NotReady) };
+        let (due, now) = (waiting.local(at), squall_port::monotonic());
+        if due <= now {
+            return Err(NotBegun::TooLate(now - due));
+        }
+        drop(held);
+        if self.go(Some(at)) { Ok(()) } else { Err(NotBegun::NotReady) }
+    }
+
+    /// Whether it waits to be told to begin.
+    pub fn is_held(&self) -> bool {
+        lock(&self.held).is_some()
+    }
+
+    /// Whether all is sent; a node may go on to receive what others send.
+    pub fn sent_all(&self) -> bool {
+        self.sent_all.load(Ordering::Acquire)
+    }
+
+    /// The clock that nodes have in common is this one.
+    ///
+    /// # Errors
+    /// A run that is over.
+    pub fn set_clock(&self, clock: NodeClock) -> Result<(), Error> {
+        if let Some(held) = lock(&self.held).as_mut() {
+            held.set_clock(clock);
+            return Ok(());
+        }
+        self.with(|run| {
+            run.set_clock(clock);
+            Ok(())
+        })
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
     }
 
     /// A defect on this thread ends the run with an error: whoever waits for the outcome would wait
@@ -123,7 +215,10 @@ impl Driven {
     }
 
     fn drive(&self, every: Duration, told: &dyn Fn(Option<&Arc<LiveReport>>)) {
-        let mut due = self.started + every;
+        while self.is_held() {
+            std::thread::park_timeout(PATIENCE);
+        }
+        let mut due = Instant::now() + every;
         let run = loop {
             std::thread::park_timeout(PATIENCE.min(due.saturating_duration_since(Instant::now())));
             let mut run = lock(&self.run);
@@ -140,6 +235,8 @@ impl Driven {
             if done {
                 break run.take();
             }
+            let sent = run.as_ref().is_some_and(|run| run.sent_all() && !run.listening());
+            self.sent_all.store(sent, Ordering::Release);
             if Instant::now() >= due {
                 let latest = run.as_mut().map(live_report);
                 drop(run);
@@ -202,12 +299,12 @@ impl Driven {
     /// Nothing more is sent; the outcome comes when what is under way has been received.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
+        // One that has not begun has a report, too: of nothing.
+        self.begin(Held::give_up);
         if let Some(run) = lock(&self.run).as_ref() {
             run.stop();
         }
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
+        self.wake();
     }
 
     /// # Errors
@@ -247,7 +344,7 @@ impl Driven {
 
     /// Whether it takes no more changes: all has been sent, and the outcome is there or comes soon.
     pub fn is_over(&self) -> bool {
-        lock(&self.run).is_none()
+        !self.is_held() && lock(&self.run).is_none()
     }
 
     /// Does something to the run while it goes on.
@@ -257,6 +354,9 @@ impl Driven {
     pub fn with<T>(&self, what: impl FnOnce(&mut Run) -> Result<T, Error>) -> Result<T, Error> {
         match lock(&self.run).as_mut() {
             Some(run) => what(run),
+            None if self.is_held() => {
+                Err(Error::Usage("the run is held\n  try again when it has begun".into()))
+            }
             None => Err(Error::Usage("the run is over\n  try a new run".into())),
         }
     }

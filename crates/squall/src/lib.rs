@@ -61,7 +61,7 @@ pub use names::Names;
 pub use offline::scoring;
 pub use offline::{edit, info, prep};
 pub use ports::{interface_of, is_there as port_is_there, open as open_port};
-pub use session::{Amount, Opened, Planned, Run, Session};
+pub use session::{Amount, Held, Opened, Planned, Run, Session};
 pub use squall_apps as importing;
 #[cfg(feature = "attacks")]
 pub use squall_attacking as attacking;
@@ -79,7 +79,10 @@ pub use squall_plan::{
     PlannedTemplate, PortLimits, StreamDivision, explain,
     flows::{applications, catalogue},
 };
-pub use squall_port::{Address, AddressError, PortFacts, Timestamps, elsewhere::KIND as ELSEWHERE};
+pub use squall_port::{
+    Address, AddressError, CommonClock, PortFacts, Timestamps, elsewhere::KIND as ELSEWHERE,
+    monotonic,
+};
 pub use squall_port_linux::{
     Channels, InterfaceInfo, InterfaceState, Offload, Permissions, Timestamping, Xdp, XdpFeatures,
     XdpMode, filter, give_back_memory, keep_memory_together, lab, list_interfaces, tcp_user, user,

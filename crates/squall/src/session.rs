@@ -17,7 +17,7 @@ use squall_plan::{
     explain::Preview,
     text::{Shown, ShownPort, plan_text},
 };
-use squall_port::{Port, PortFacts};
+use squall_port::{CommonClock, Port, PortFacts};
 use squall_port_linux::bypass;
 use squall_profile::{Attack, AttackOf, AttackPace, Profile};
 use squall_replay::{Input, Reader, Replay, Timing};
@@ -35,7 +35,7 @@ use crate::{
     names::Names,
     played,
     report::{
-        Asked, EndedBy, Report, Sample,
+        Asked, EndedBy, NodeClock, Report, Sample, StartReport,
         fail_if::FailIf,
         flows::{ALL, FlowsReport},
     },
@@ -64,8 +64,11 @@ pub struct Session {
     /// What the profile's attacks come to, where that is known; otherwise they are solved when the
     /// session is opened.
     pub attacks: Option<Arc<Prepared>>,
-    /// For the report: the command line.
+    /// For the report: the command line, and the name of this node where several share the run.
     pub command: String,
+    pub node: Option<String>,
+    /// The clock that nodes have in common, on real time; `None`: this machine's own.
+    pub clock: Option<NodeClock>,
 }
 
 /// Ports opened, plan compiled: ready to start.
@@ -155,6 +158,8 @@ pub struct Run {
     limits: Vec<PortLimits>,
     virtual_time: bool,
     context: assemble::Context,
+    /// The start that was agreed upon, by the session's clock.
+    agreed: Option<Nanos>,
     series: Series,
     last: assemble::Last,
     last_load: played::LastLoad,
@@ -239,6 +244,8 @@ impl Session {
             replays: Vec::new(),
             attacks: None,
             command: String::new(),
+            node: None,
+            clock: None,
         }
     }
 
@@ -750,7 +757,16 @@ impl Opened {
     ///
     /// # Errors
     /// A queue that does not open.
-    pub fn start(mut self) -> Result<Run, Error> {
+    pub fn start(self) -> Result<Run, Error> {
+        Ok(self.hold()?.go(None))
+    }
+
+    /// Opens the queues; nothing is sent before [`Held::go`].
+    ///
+    /// # Errors
+    /// A queue that does not open.
+    pub fn hold(mut self) -> Result<Held, Error> {
+        self.check_stamps()?;
         let criteria = self.session.criteria()?;
         criteria.iter().try_for_each(|criterion| self.find_names(criterion))?;
         let capture = self.session.capture.as_ref();
@@ -795,6 +811,7 @@ impl Opened {
             },
             take: self.take,
             linger: options.linger.map_or(LINGER, Duration::from),
+            common: self.session.clock.map(common).unwrap_or_default(),
         };
         let context = assemble::Context {
             started: SystemTime::now(),
@@ -804,10 +821,12 @@ impl Opened {
             fingerprint,
             filter: options.filter.clone().filter(|text| !text.trim().is_empty()),
             flows,
+            node: self.session.node.clone(),
+            clock: self.session.clock,
         };
-        let running =
-            squall_engine::start(Arc::new(self.plan.clone()), self.ports, settings, self.readers);
-        let running = running.map_err(|e| match e {
+        let ready =
+            squall_engine::ready(Arc::new(self.plan.clone()), self.ports, settings, self.readers);
+        let ready = ready.map_err(|e| match e {
             squall_engine::EngineError::Port { error, .. }
                 if error.kind() == io::ErrorKind::InvalidInput =>
             {
@@ -815,29 +834,116 @@ impl Opened {
             }
             other => Error::Engine(other),
         })?;
-        Ok(Run {
-            opened: self.session.profile.replays.clone().into(),
+        Ok(Held {
             session: self.session,
-            running,
+            ready,
             named: self.named,
             planned: self.plan,
             limits: self.limits,
             virtual_time: self.virtual_time,
             context,
-            series: Series::default(),
-            last: assemble::Last { at: Instant::now(), ..assemble::Last::default() },
-            last_load: played::LastLoad::default(),
             capturing,
             heard,
             labels: self.labels,
-            stopped_by: OnceLock::new(),
             criteria,
+            claim: self.claim,
+        })
+    }
+
+    /// Frames that a port makes itself have its own time in them.
+    fn check_stamps(&self) -> Result<(), Error> {
+        let makes = |stream: &squall_plan::PlanStream| {
+            stream.program.signature().is_some() && self.ports[stream.port].generates()
+        };
+        match self.plan.streams.iter().find(|stream| makes(stream)) {
+            Some(stream) if self.session.clock.is_some() => Err(Error::Usage(format!(
+                "stream {:?}: port {} stamps its frames by the clock of this machine, not by that \
+                 of the cluster\n  try af_xdp or af_packet, or latency = false",
+                stream.name, self.plan.ports[stream.port].address
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The engine's clock as a common one.
+fn common(clock: NodeClock) -> CommonClock {
+    CommonClock { shift_ns: clock.shift_ns, drift_ppb: clock.drift_ppb, at: Nanos(clock.at_ns) }
+}
+
+/// Everything is open, and nothing is sent before it is told.
+pub struct Held {
+    session: Session,
+    ready: squall_engine::Ready,
+    named: Vec<(String, String)>,
+    planned: Plan,
+    limits: Vec<PortLimits>,
+    virtual_time: bool,
+    context: assemble::Context,
+    capturing: Option<Capturing>,
+    heard: Option<attacking::Heard>,
+    labels: Option<attacking::LabelFile>,
+    criteria: Vec<FailIf>,
+    claim: Claim,
+}
+
+impl Held {
+    /// Begins: the first frame is due when it is `at` by the session's clock; `None`: some 20 ms
+    /// from now. What is past is caught up with.
+    pub fn go(self, at: Option<Nanos>) -> Run {
+        let local = at.map(|at| self.local(at));
+        self.begin(local, at)
+    }
+
+    /// A run that is to be stopped before anything is due.
+    pub fn give_up(self) -> Run {
+        const LONG: Nanos = Nanos(3_600_000_000_000);
+        self.begin(Some(squall_port::monotonic() + LONG), None)
+    }
+
+    /// `local`: on the engine's clock.
+    fn begin(self, local: Option<Nanos>, agreed: Option<Nanos>) -> Run {
+        let context = assemble::Context {
+            started: SystemTime::now(),
+            cpu: crate::host::cpu(),
+            contention: crate::host::contention(),
+            ..self.context
+        };
+        Run {
+            opened: self.session.profile.replays.clone().into(),
+            session: self.session,
+            running: self.ready.go(local),
+            named: self.named,
+            planned: self.planned,
+            limits: self.limits,
+            virtual_time: self.virtual_time,
+            context,
+            agreed: agreed.filter(|_| !self.virtual_time),
+            series: Series::default(),
+            last: assemble::Last { at: Instant::now(), ..assemble::Last::default() },
+            last_load: played::LastLoad::default(),
+            capturing: self.capturing,
+            heard: self.heard,
+            labels: self.labels,
+            stopped_by: OnceLock::new(),
+            criteria: self.criteria,
             looked: Instant::now(),
             failed: Vec::new(),
             sent_all: false,
             expected: Asked::default(),
             _claim: self.claim,
-        })
+        }
+    }
+
+    /// When it is `at` by the session's clock, by the engine's.
+    pub fn local(&self, at: Nanos) -> Nanos {
+        self.session.clock.map(common).unwrap_or_default().local(at)
+    }
+
+    pub fn set_clock(&mut self, clock: NodeClock) {
+        self.ready.set_common_clock(common(clock));
+        self.session.clock = Some(clock);
+        self.context.clock = Some(clock);
     }
 }
 
@@ -1201,6 +1307,16 @@ impl Run {
         Ok(())
     }
 
+    /// The clock that nodes have in common is this one from now on. The report has the last, and the
+    /// widest bound of all.
+    pub fn set_clock(&mut self, clock: NodeClock) {
+        self.running.set_common_clock(common(clock));
+        let before = self.context.clock.map_or(0, |clock| clock.bound_ns);
+        let bound_ns = clock.bound_ns.max(before);
+        self.context.clock = Some(NodeClock { bound_ns, ..clock });
+        self.session.clock = Some(clock);
+    }
+
     /// Lets so many more frames of a held replay leave.
     pub fn step(&self, frames: u64) {
         self.running.step(frames);
@@ -1334,6 +1450,9 @@ impl Run {
         let mut report =
             merged.report(&self.context, &plan, duration, &outcome.interfaces, self.series.points);
         assemble::tell_links(&mut report, &outcome.links, start);
+        report.start = self
+            .agreed
+            .map(|at| StartReport { at_ns: at.0, error_ns: merged.start_error(&plan, start) });
         let never = outcome.began.iter().filter(|(_, at)| at.is_none());
         report.notes.extend(never.map(|(part, _)| {
             let of = plan.after(*part).map_or(&[][..], |after| &after.of);

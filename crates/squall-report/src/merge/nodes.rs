@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::report::Report;
+use crate::report::{ReasonCode, Report};
 
 /// What the whole has to know of nodes.
 #[derive(Default)]
@@ -12,6 +12,8 @@ pub(super) struct Nodes {
     pub missing: BTreeMap<String, String>,
     /// Of streams, the ports that send them.
     senders: BTreeMap<String, String>,
+    /// Of streams, how far from the cluster's clock those are by which their frames were stamped.
+    bounds: BTreeMap<String, u64>,
 }
 
 impl Nodes {
@@ -25,6 +27,13 @@ impl Nodes {
             .map(|port| port.name.clone())
             .collect();
         let (mut senders, mut attacks) = (BTreeMap::new(), BTreeSet::new());
+        let mut bounds = BTreeMap::new();
+        for (clock, report) in parts.iter().filter_map(|(_, r)| Some((r.clock?, r))) {
+            for stream in report.streams.iter().filter(|stream| stream.tx_packets > 0) {
+                let bound: &mut u64 = bounds.entry(stream.name.clone()).or_default();
+                *bound = clock.bound_ns.max(*bound);
+            }
+        }
         for (_, report) in parts {
             let away: BTreeMap<String, String> = report
                 .ports
@@ -49,15 +58,37 @@ impl Nodes {
             let part = report.part.clone();
             report.attacks.retain(|attack| attacks.insert((part.clone(), attack.name.clone())));
         }
-        Self { missing, senders }
+        Self { missing, senders, bounds }
     }
 
-    /// Names the senders that no report is of.
-    pub fn name_senders(&self, all: &mut Report) {
+    /// What shows when all are together: the senders that no report is of, and delays between two
+    /// clocks, each of which may be off by its own bound.
+    pub fn tell(&self, all: &mut Report) {
         for stream in all.streams.iter_mut().filter(|stream| stream.port.is_empty()) {
             if let Some(port) = self.senders.get(&stream.name) {
                 stream.port.clone_from(port);
             }
+        }
+        let mut widest = 0;
+        for stream in &mut all.streams {
+            let Some(rx) = &mut stream.rx else { continue };
+            let Some(bound) = &mut rx.latency_bound_ns else { continue };
+            *bound += self.bounds.get(&stream.name).copied().unwrap_or(0);
+            widest = widest.max(*bound);
+            if rx.earliest_ns > *bound {
+                let text = format!(
+                    "stream {:?}: {} frames arrived before they were sent, by up to {} ns, but the \
+                     clocks of the nodes differ by at most {bound} ns",
+                    stream.name, rx.early_packets, rx.earliest_ns
+                );
+                all.verdict.say(ReasonCode::ClocksDiffer, text, "measure the clocks again");
+            }
+        }
+        if widest > 0 {
+            all.notes.push(format!(
+                "one-way delays between nodes are known within plus or minus {widest} ns: sender \
+                 and receiver have different clocks"
+            ));
         }
     }
 }

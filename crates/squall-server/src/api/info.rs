@@ -21,6 +21,11 @@ const LOGIN: usize = 4 << 10;
 pub fn routes() -> Routes {
     let says = |summary| Operation::new("daemon", summary);
     Routes::new()
+        .get(
+            "/squall/v1/clock",
+            clock,
+            says("Read the clock by which runs send and measure").gives::<Clock>(),
+        )
         .get("/squall/v1/info", info, says("Describe the daemon; needs no token").gives::<Info>())
         // Who has not shown the token yet may not send much.
         .post(
@@ -53,6 +58,20 @@ struct Info {
     otg: Otg,
     /// Other daemons that its web page may access (`--peer`); only for authorized clients.
     peers: Vec<String>,
+}
+
+/// Both as late as possible before the answer.
+#[derive(Serialize, JsonSchema)]
+struct Clock {
+    /// CLOCK_MONOTONIC.
+    monotonic_ns: u64,
+    /// Since 1970-01-01 UTC.
+    unix_ns: u64,
+}
+
+async fn clock() -> Json<Clock> {
+    let monotonic_ns = squall::monotonic().0;
+    Json(Clock { monotonic_ns, unix_ns: monotonic_ns.saturating_add_signed(squall::wall_offset()) })
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -14,7 +14,7 @@ use serde_json::Value;
 use squall::{
     Amount, Format, Multiplier, Profile, RunOptions, Session,
     options::CaptureOptions,
-    report::{Report, Sample, fail_if::FailIf},
+    report::{NodeClock, Report, Sample, fail_if::FailIf},
     units::{Nanos, Rate},
 };
 
@@ -88,6 +88,19 @@ pub fn routes() -> Routes {
             "/squall/v1/runs/{id}/stop",
             stop,
             says("Stop a run: nothing more is sent").gives::<RunRow>(),
+        )
+        .post(
+            "/squall/v1/runs/{id}/go",
+            go,
+            says("Begin a run that is held, at an instant of the cluster's clock")
+                .takes::<Go>()
+                .gives::<RunRow>(),
+        )
+        .on(
+            Method::PUT,
+            "/squall/v1/runs/{id}/clock",
+            clock,
+            says("Renew the cluster's clock of a run").takes::<NodeClock>().gives::<RunRow>(),
         )
         .post(
             "/squall/v1/runs/{id}/pause",
@@ -201,6 +214,22 @@ struct NewRun {
     fail_if: Vec<String>,
     #[serde(default, deserialize_with = "squall::options::read")]
     options: RunOptions,
+    /// Part of a divided run, such as "2/3"; in place of `part` of the options.
+    part: Option<String>,
+    /// Name of this node, for the report.
+    node: Option<String>,
+    /// The cluster's clock: frames are stamped by it, and delays are measured by it.
+    clock: Option<NodeClock>,
+    /// Open everything, and send nothing before `POST /runs/{id}/go`.
+    #[serde(default)]
+    hold: bool,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Go {
+    /// Instant of the cluster's clock at which the first frame is due.
+    at_ns: u64,
 }
 
 #[derive(Clone, Deserialize, JsonSchema)]
@@ -394,6 +423,13 @@ async fn start(
         }
         let profile = service.files.profile(&text, language.format())?;
         let mut options = new.options.over(&profile.run);
+        if let Some(part) = &new.part {
+            let part = part.parse().map_err(|error| bad(format!("part: {error}")))?;
+            options.part = Some(squall::options::PartOf(part));
+        }
+        if let Some(clock) = &new.clock {
+            possible(clock)?;
+        }
         // More workers than CPUs take the time of other runs.
         let most = std::thread::available_parallelism().map_or(1, usize::from);
         if options.cores.is_some_and(|cores| cores > most) {
@@ -406,6 +442,7 @@ async fn start(
         options.capture.iter_mut().try_for_each(|capture| kept(service, capture))?;
         let mut session = Session::new(profile).with(options)?;
         session.command = "squall serve".into();
+        (session.node, session.clock) = (new.node, new.clock);
         let rules = new.fail_if.iter().map(|text| {
             FailIf::parse(text).map_err(|error| bad(format!("fail_if = {text:?}: {error}")))
         });
@@ -431,7 +468,39 @@ async fn start(
             (text, language),
             fail_if,
             ends_after,
+            new.hold,
         )
+    })
+    .await
+}
+
+/// A clock that differs by so much is another thing.
+const MOST_DRIFT_PPB: f64 = 1e6;
+
+/// A clock as clocks are: not of any rate.
+fn possible(clock: &NodeClock) -> Result<(), Refusal> {
+    match clock.drift_ppb {
+        drift if drift.abs() <= MOST_DRIFT_PPB => Ok(()),
+        drift => Err(bad(format!("clock: drift_ppb = {drift}: expected -1000000 to 1000000"))),
+    }
+}
+
+async fn go(
+    State(service): State<Arc<Service>>,
+    Named(id): Named<String>,
+    Body(go): Body<Go>,
+) -> Result<Json<RunRow>, Refusal> {
+    with(service, id, move |_, live| live.go(Nanos(go.at_ns))).await
+}
+
+async fn clock(
+    State(service): State<Arc<Service>>,
+    Named(id): Named<String>,
+    Body(clock): Body<NodeClock>,
+) -> Result<Json<RunRow>, Refusal> {
+    with(service, id, move |_, live| {
+        possible(&clock)?;
+        Ok(live.driving()?.set_clock(clock)?)
     })
     .await
 }
@@ -462,6 +531,7 @@ fn begin(
     (text, language): (String, Language),
     fail_if: Vec<FailIf>,
     ends_after: Option<Nanos>,
+    hold: bool,
 ) -> Result<(StatusCode, Json<Started>), Refusal> {
     let name = name.unwrap_or_default();
     if name.chars().count() > 200 {
@@ -479,6 +549,7 @@ fn begin(
         format: language.word(),
         fail_if,
         ends_after: ends_after.map(|after| Duration::from_nanos(after.0)),
+        hold,
     })?;
     Ok((StatusCode::CREATED, Json(Started { run: live.row() })))
 }
@@ -540,6 +611,7 @@ async fn capture(
             written,
             Vec::new(),
             ends_after,
+            false,
         )
     })
     .await

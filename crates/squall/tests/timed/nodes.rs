@@ -3,7 +3,11 @@
 
 use std::thread;
 
-use squall::{Format, Profile, Session, report::Report};
+use squall::{
+    CommonClock, Format, Profile, Session,
+    report::{NodeClock, ReasonCode, Report, StreamRx, VerdictStatus},
+    units::Nanos,
+};
 
 const FLOWS: &str = r#"
 ports = { C = "null:", S = "null:" }
@@ -62,4 +66,107 @@ fn clients_and_servers_of_different_nodes_play_the_flows_of_one() {
     assert!(count(&whole)[0].2.is_some_and(|server| server.1 > 0));
     let ports: Vec<_> = whole.ports.iter().map(|port| port.name.as_str()).collect();
     assert_eq!(ports, ["C", "S"]);
+}
+
+const SIGNED: &str = r#"
+duration = "200 ms"
+ports = { A = "null:", B = "null:" }
+[[stream]]
+name = "s"
+port = "A"
+packet = "eth/ipv4/udp"
+latency = true
+rate = "5 kpps"
+"#;
+
+/// A stream from a node with one clock to a node with another, over a link in memory: of the whole
+/// its receiving side, and whether it is valid or its clocks are said to differ.
+fn between(link: &str, clocks: [NodeClock; 2]) -> (StreamRx, Report) {
+    let link = format!("loop:{link}");
+    let mut profile = Profile::parse(SIGNED, "nodes", Format::Toml).unwrap();
+    let mut node = |ports: [&str; 2], clock: NodeClock| {
+        profile.ports.iter_mut().zip(ports).for_each(|(port, to)| port.address = to.into());
+        Session { clock: Some(clock), ..Session::new(profile.clone()) }.open().unwrap()
+    };
+    // Both ends of the link, before either is used.
+    let receiver = node(["elsewhere:a", &link], clocks[1]);
+    let sender = node([&link, "elsewhere:b"], clocks[0]);
+    let (receiver, sender) = (receiver.hold().unwrap(), sender.hold().unwrap());
+    // One instant, as each node's clock has it.
+    let at = squall::monotonic() + Nanos(50_000_000);
+    let common = |clock: NodeClock| {
+        let NodeClock { shift_ns, drift_ppb, at_ns, .. } = clock;
+        CommonClock { shift_ns, drift_ppb, at: Nanos(at_ns) }.of(at)
+    };
+    let (receiver, sender) =
+        (receiver.go(Some(common(clocks[1]))), sender.go(Some(common(clocks[0]))));
+    let sender = sender.finish().unwrap();
+    let receiver = receiver.finish().unwrap();
+    let start = sender.start.unwrap();
+    assert_eq!(start.at_ns, common(clocks[0]).0);
+    assert!(start.error_ns.is_some_and(|error| (0..1_000_000_000).contains(&error)), "{start:?}");
+    assert_eq!(receiver.start.and_then(|start| start.error_ns), None);
+    let whole = squall::whole(vec![("a".into(), sender), ("b".into(), receiver)]).unwrap();
+    let rx = whole.streams[0].rx.clone().unwrap();
+    assert_eq!(rx.ports, ["B"]);
+    (rx, whole)
+}
+
+fn clock(shift_ns: i64, drift_ppb: f64, at: Nanos, bound_ns: u64) -> NodeClock {
+    NodeClock { shift_ns, drift_ppb, at_ns: at.0, bound_ns }
+}
+
+const MS: i64 = 1_000_000;
+
+/// Two clocks that say the same in different words, of one that is far away and fast: delays are
+/// those of one clock.
+#[test]
+fn delays_between_nodes_are_those_of_the_clock_that_they_have_in_common() {
+    let at = squall::monotonic();
+    let later = at + Nanos(1_000_000_000);
+    // 500 ppm: a second later it is 500 us more.
+    let sender = clock(86_400_000 * MS, 500_000.0, at, 700);
+    let receiver = clock(86_400_000 * MS + 500_000, 500_000.0, later, 800);
+    let (rx, whole) = between("nodes-common", [sender, receiver]);
+    let latency = rx.latency_ns.unwrap();
+    assert_eq!((rx.packets, rx.lost, rx.early_packets), (1000, 0, 0));
+    // One clock that were off would show at least 300 us, in all or below 0.
+    assert!(latency.min < 300_000, "{latency:?}");
+    assert_eq!(rx.latency_bound_ns, Some(1500));
+    assert!(whole.notes.iter().any(|note| note.contains("1500 ns")), "{:?}", whole.notes);
+}
+
+/// A clock that is off shows as so much delay, and its bound has to say so.
+#[test]
+fn a_clock_that_is_off_is_within_its_bound_or_found_out() {
+    let at = squall::monotonic();
+    let right = clock(0, 0.0, at, 0);
+    let (rx, _) = between("nodes-behind", [right, clock(20 * MS, 0.0, at, 20 * MS as u64)]);
+    let latency = rx.latency_ns.unwrap();
+    let (bound, off) = (rx.latency_bound_ns.unwrap(), 20 * MS as u64);
+    assert!(latency.min >= off && latency.min - bound < off, "{latency:?}");
+    // Ahead: frames arrive before they were sent, and how long they took is within the bound of 0.
+    let (rx, whole) = between("nodes-ahead", [right, clock(-1000 * MS, 0.0, at, 1000 * MS as u64)]);
+    assert_eq!((rx.early_packets, rx.latency_ns.unwrap().max), (1000, 0));
+    let codes = |whole: &Report| -> Vec<_> {
+        whole.verdict.reasons.iter().map(|reason| reason.code).collect()
+    };
+    assert!(!codes(&whole).contains(&ReasonCode::ClocksDiffer), "{:?}", whole.verdict);
+    let (_, whole) = between("nodes-apart", [right, clock(-1000 * MS, 0.0, at, 1000)]);
+    assert!(codes(&whole).contains(&ReasonCode::ClocksDiffer), "{:?}", whole.verdict);
+}
+
+#[test]
+fn a_run_that_is_stopped_before_its_start_ends_at_once_and_has_sent_nothing() {
+    let signed = Session::new(Profile::parse(SIGNED, "nodes", Format::Toml).unwrap());
+    let flows = session(["loop:nodes-stopped", "loop:nodes-stopped"], "");
+    for session in [signed, flows] {
+        let an_hour = squall::monotonic() + Nanos(3_600_000_000_000);
+        let run = session.open().unwrap().hold().unwrap().go(Some(an_hour));
+        run.stop();
+        // It would be there in an hour.
+        let report = run.finish().unwrap();
+        assert!(report.ports.iter().all(|port| port.tx.packets == 0), "{:?}", report.ports);
+        assert_eq!(report.verdict.status, VerdictStatus::Interrupted);
+    }
 }
