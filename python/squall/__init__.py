@@ -70,6 +70,7 @@ from ._profile import (
 from ._report import (
     Report as Report,
     Series as Series,
+    whole as whole,
 )
 from ._edit import (
     Edits as Edits,

@@ -50,6 +50,7 @@ __all__ = [
     "LinkEvent",
     "LinkReport",
     "Memory",
+    "NodeClock",
     "Order",
     "PartReport",
     "PassageReport",
@@ -79,6 +80,7 @@ __all__ = [
     "Sample",
     "SequenceReport",
     "SourceRecord",
+    "StartReport",
     "SteadyReport",
     "StreamReport",
     "StreamRx",
@@ -120,6 +122,12 @@ class ReportFigures:
         Part of a divided run: ``2/3`` (``--part``); None: the whole.
     parts : tuple of PartReport
         Runs of which this report is the sum; empty for one run.
+    node : str or None
+        Name of the node, where several machines made the run.
+    clock : NodeClock or None
+        The cluster's clock by this node's; None: the node's own clock.
+    start : StartReport or None
+        The agreed start; None: the run began when it was ready.
     filter : str or None
         Filter of received frames, in tcpdump's syntax; None: all frames.
     verdict : Verdict
@@ -157,6 +165,9 @@ class ReportFigures:
     seed: int
     part: str | None
     parts: tuple[PartReport, ...]
+    node: str | None
+    clock: NodeClock | None
+    start: StartReport | None
     filter: str | None
     host: Host
     verdict: Verdict
@@ -205,6 +216,46 @@ class PartReport:
     status: str
     tx_packets: int
     rx_packets: int
+
+
+@dataclass(frozen=True)
+class NodeClock:
+    """The time of a cluster by the clock of one node: local time plus ``shift_ns``, plus
+    ``drift_ppb`` of the time since ``at_ns``.
+
+    Attributes
+    ----------
+    shift_ns : int
+        Cluster time minus local time at ``at_ns``.
+    drift_ppb : float
+        Difference of the clocks' rates, parts in 10^9.
+    at_ns : int
+        Local time, as ``GET /clock`` gives it.
+    bound_ns : int
+        Largest difference between this mapping and the cluster's clock during the run.
+    """
+
+    shift_ns: int
+    drift_ppb: float
+    at_ns: int
+    bound_ns: int
+
+
+@dataclass(frozen=True)
+class StartReport:
+    """The agreed start of a run.
+
+    Attributes
+    ----------
+    at_ns : int
+        Cluster time.
+    error_ns : int or None
+        Time from the moment at which the node's first stream was due to its first frame; None: no
+        stream left by a port of the node.
+    """
+
+    at_ns: int
+    error_ns: int | None
 
 
 @dataclass(frozen=True)
@@ -686,6 +737,14 @@ class StreamRx:
         Largest reordering extent (RFC 4737 §4.2.1), packets.
     latency_ns : Distribution or None
         One-way delay (RFC 7679), both ends on one clock.
+    latency_bound_ns : int or None
+        Each delay is known within plus or minus so much, as sender and receiver have different
+        clocks; None: they have the same. In the report of one node the bound of its own clock
+        alone.
+    early_packets : int
+        Packets that arrived before they were sent, by the cluster's clock; their delay counts as 0.
+    earliest_ns : int
+        The longest time by which one did.
     ipdv_ns : Distribution or None
         Selection function: consecutive sequence numbers (RFC 3393); magnitude.
     arrival_gap_ns : Distribution or None
@@ -711,6 +770,9 @@ class StreamRx:
     reordered: int
     max_reordering_extent: int
     latency_ns: Distribution | None
+    latency_bound_ns: int | None
+    early_packets: int
+    earliest_ns: int
     ipdv_ns: Distribution | None
     arrival_gap_ns: Distribution | None
     jitter_ns: float | None

@@ -24,7 +24,7 @@ from ._generated import (
 )
 from ._values import Figures, read
 
-__all__ = ["Report", "Series"]
+__all__ = ["Report", "Series", "whole"]
 
 Counts = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
@@ -200,3 +200,33 @@ def _columns(kind: type[S], table: Iterable[tuple[str, str, bytes]]) -> dict[str
         columns.setdefault(name, {})[quantity] = np.frombuffer(octets, np.float64)
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     return {name: kind(**{q: values[q] for q in known}) for name, values in columns.items()}
+
+
+def whole(reports: Mapping[str, Report] | Iterable[Report]) -> Report:
+    """The report of a run that several machines shared: parts of a profile, or nodes with different
+    ports.
+
+    Parameters
+    ----------
+    reports : mapping of str to Report, or iterable of Report
+        Of all parts and nodes, by name. Without names: that of the node, or its place from 1.
+
+    Raises
+    ------
+    ValueError
+        There is no report, or they are not of one run.
+
+    Examples
+    --------
+    >>> import squall
+    >>> half = dict(port="null:virtual", packet="eth/ipv4/udp", rate="1 Mpps", count=500)
+    >>> parts = [squall.send(**half, part=part) for part in ("1/2", "2/2")]
+    >>> squall.whole(parts).ports["1/A"].tx.packets
+    250
+    """
+    named = reports.items() if isinstance(reports, Mapping) else _by_node(reports)
+    return Report._from(_native.whole([(name, report._inner) for name, report in named]))
+
+
+def _by_node(reports: Iterable[Report]) -> Iterable[tuple[str, Report]]:
+    return ((report.node or str(number), report) for number, report in enumerate(reports, 1))

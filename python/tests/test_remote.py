@@ -124,6 +124,38 @@ def test_a_daemons_report_is_that_of_a_run_in_process(client: squall.Client, loo
     assert squall.Report.from_json(there.to_json()).to_dict() == there.to_dict()
 
 
+def test_a_held_run_begins_at_its_instant(client: squall.Client, loop: Address) -> None:
+    once = profile(loop(), stream(mode={"burst": 50}))
+    shift = 3_600_000_000_000
+    clock = {"shift_ns": shift, "bound_ns": 500}
+    with client.session(once, node="n1", clock=clock, hold=True) as session:
+        run = session.start()
+        assert run.info().state == "ready"
+        with pytest.raises(squall.ServerError) as late:
+            run.go(client.clock()[0] + shift - 1)
+        assert late.value.code == "too-late"
+        run.set_clock({**clock, "bound_ns": 900})
+        at = client.clock()[0] + shift + 200_000_000
+        run.go(at)
+        with pytest.raises(squall.ServerError) as again:
+            run.go(at)
+        assert again.value.code == "not-ready"
+        assert run.wait(20)
+        report = run.finish()
+    assert client.clock()[0] + shift > at
+    assert report.streams["web"].tx_packets == 50
+    assert (report.node, report.clock.bound_ns, report.start.at_ns) == ("n1", 900, at)
+    assert report.start.error_ns >= 0
+
+
+def test_a_node_leaves_out_what_is_elsewhere(client: squall.Client, loop: Address) -> None:
+    ports = {"A": loop(), "B": "elsewhere:node2"}
+    streams = [stream("here", port="A", mode={"burst": 9}), stream("there", port="B")]
+    report = client.run(squall.Profile(ports=ports, streams=streams, duration="100 ms"))
+    assert (report.streams["here"].tx_packets, report.streams["there"].tx_packets) == (9, 0)
+    assert report.ports["B"].address == "elsewhere:node2"
+
+
 def test_a_daemon_is_reached_by_its_socket(tmp_path: pathlib.Path, loop: Address) -> None:
     daemon = Daemon(tmp_path)
     try:

@@ -43,7 +43,7 @@ mod _native {
     #[pymodule_export]
     use profile::Profile;
     #[pymodule_export]
-    use report::Report;
+    use report::{Report, whole};
     #[pymodule_export]
     use score::score;
     #[pymodule_export]

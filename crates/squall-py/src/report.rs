@@ -78,6 +78,13 @@ impl Report {
     }
 }
 
+/// The report of the whole, of the named reports of its parts and nodes.
+#[pyfunction]
+pub fn whole(py: Python<'_>, reports: Vec<(String, Py<Report>)>) -> PyResult<Report> {
+    let parts = reports.into_iter().map(|(name, report)| (name, report.get().0.clone())).collect();
+    py.detach(|| squall::whole(parts)).map(Report).map_err(|e| PyValueError::new_err(e.to_string()))
+}
+
 /// (name of the port or stream, quantity, values)
 type Table = Vec<(String, String, Vec<f64>)>;
 type Columns<'py> = Vec<(String, String, Bound<'py, PyBytes>)>;

@@ -28,6 +28,14 @@ export interface Detail {
   message: string;
 }
 
+/** Both as late as possible before the answer. */
+export interface Clock {
+  /** CLOCK_MONOTONIC. */
+  monotonic_ns: number;
+  /** Since 1970-01-01 UTC. */
+  unix_ns: number;
+}
+
 export interface Info {
   name: string;
   version: string;
@@ -176,12 +184,14 @@ export interface RunRow {
   streams: number;
   /** Factor between all rates and those of the profile; `null`: a total was requested. */
   mult: number | null;
+  /** All of its own frames are sent; it goes on to receive those of other nodes. */
+  sent_all: boolean;
 }
 
 export type Kind = "streams" | "replay" | "flows" | "attacks" | "capture" | "otg";
 
 export type State =
-  "starting" | "running" | "paused" | "stopping" | "done" | "failed" | "interrupted";
+  "starting" | "running" | "paused" | "stopping" | "done" | "ready" | "failed" | "interrupted";
 
 export interface RunVerdict {
   /** As in the report. */
@@ -215,6 +225,21 @@ export interface RunPort {
 
 export interface Started {
   run: RunRow;
+}
+
+/**
+ * The time of a cluster by the clock of one node: local time plus `shift_ns`, plus `drift_ppb` of
+ * the time since `at_ns`.
+ */
+export interface NodeClock {
+  /** Cluster time minus local time at `at_ns`. */
+  shift_ns: number;
+  /** Difference of the clocks' rates, parts in 10^9. */
+  drift_ppb: number;
+  /** Local time, as `GET /clock` gives it. */
+  at_ns: number;
+  /** Largest difference between this mapping and the cluster's clock during the run. */
+  bound_ns: number;
 }
 
 export interface Stats {
@@ -322,6 +347,12 @@ export interface Report {
   part: string | null;
   /** Runs of which this report is the sum; empty for one run. */
   parts: PartReport[];
+  /** Name of the node, where several machines made the run. */
+  node: string | null;
+  /** The cluster's clock by this node's; `null`: the node's own clock. */
+  clock: NodeClock | null;
+  /** The agreed start; `null`: the run began when it was ready. */
+  start: StartReport | null;
   /** Filter of received frames, in tcpdump's syntax; `null`: all frames. */
   filter: string | null;
   host: Host;
@@ -373,6 +404,17 @@ export interface PartReport {
   /** Frames on all ports. */
   tx_packets: number;
   rx_packets: number;
+}
+
+/** The agreed start of a run. */
+export interface StartReport {
+  /** Cluster time. */
+  at_ns: number;
+  /**
+   * Time from the moment at which the node's first stream was due to its first frame; `null`: no
+   * stream left by a port of the node.
+   */
+  error_ns: number | null;
 }
 
 /** The machine on which the run took place. */
@@ -714,6 +756,17 @@ export interface StreamRx {
   max_reordering_extent: number;
   /** One-way delay (RFC 7679), both ends on one clock. */
   latency_ns: Distribution | null;
+  /**
+   * Each delay is known within plus or minus so much, as sender and receiver have different clocks;
+   * `null`: they have the same. In the report of one node the bound of its own clock alone.
+   */
+  latency_bound_ns: number | null;
+  /**
+   * Packets that arrived before they were sent, by the cluster's clock; their delay counts as 0.
+   */
+  early_packets: number;
+  /** The longest time by which one did. */
+  earliest_ns: number;
   /** Selection function: consecutive sequence numbers (RFC 3393); magnitude. */
   ipdv_ns: Distribution | null;
   /** Gaps between consecutive frames of the stream. */

@@ -166,7 +166,8 @@ fn a_run_that_is_stopped_before_its_start_ends_at_once_and_has_sent_nothing() {
         run.stop();
         // It would be there in an hour.
         let report = run.finish().unwrap();
-        assert!(report.ports.iter().all(|port| port.tx.packets == 0), "{:?}", report.ports);
+        let begun = report.sources.iter().map(|source| source.sent).sum::<u64>();
+        assert_eq!(begun, 0, "{:?}", report.sources);
         assert_eq!(report.verdict.status, VerdictStatus::Interrupted);
     }
 }
