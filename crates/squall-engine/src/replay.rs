@@ -1381,6 +1381,7 @@ mod tests {
         /// At `now` since the start.
         fn at<T>(&mut self, now: Nanos, f: impl FnOnce(&mut Replayer, &mut Turn<'_>) -> T) -> T {
             let mut turn = Turn {
+                common: squall_port::CommonClock::default(),
                 clock: Clock::Real(START),
                 now: START + now,
                 until: Picos(u64::MAX),

@@ -134,6 +134,9 @@ pub fn report(streams: usize) -> Report {
         }],
         seed: 42,
         part: None,
+        node: None,
+        clock: None,
+        start: None,
         parts: Vec::new(),
         filter: None,
         host: Host {
