@@ -183,7 +183,7 @@ def held(api, clients=10, cps=20, port=80):
     server.recv(3000)
     server.send(b"y" * 2000)
     server.delay(2_500_000)
-    ips = [(f"16.0.0.1", f"16.0.0.{clients}"), ("48.0.0.1", "48.0.0.9")]
+    ips = [("16.0.0.1", f"16.0.0.{clients}"), ("48.0.0.1", "48.0.0.9")]
     ips = [api.ASTFIPGenDist(ip_range=ends, distribution="seq") for ends in ips]
     ips = api.ASTFIPGen(dist_client=ips[0], dist_server=ips[1])
     template = api.ASTFTemplate(
