@@ -7,9 +7,12 @@ profiles; all of them that TRex's simulator takes with --full.
 Without the client and its profiles (trex_oracle.py) this is skipped.
 """
 
+import collections
 import glob
+import ipaddress
 import os
 import pathlib
+import struct
 import sys
 import time
 import warnings
@@ -51,9 +54,6 @@ def one_profile(client, name):
     client.wait_on_traffic(timeout=60)
     stats = client.get_stats()
     c, s = stats["traffic"]["client"], stats["traffic"]["server"]
-    begun = c.get("tcps_connattempt", 0) + c.get("udps_connects", 0)
-    if not begun:
-        raise Failed("no flows")
     pairs = [
         ("tcps_connects", "tcps_accepts"),
         ("udps_connects", "udps_accepts"),
@@ -70,10 +70,10 @@ def one_profile(client, name):
             continue
         if c.get(one, 0) != s.get(other, 0) and not (cut and "byte" in one):
             raise Failed(f"{one} of clients {c.get(one)}, {other} of servers {s.get(other)}")
-    _, errors = client.is_traffic_stats_error(stats["traffic"])
     lost = stats["total"]["opackets"] - stats["total"]["ipackets"]
     if lost > 0:
         raise Failed(f"{lost} frames were sent and did not arrive")
+    _, errors = client.is_traffic_stats_error(stats["traffic"])
     wrong = {}
     for side, found in errors.items():
         if found and not (name in HEAVY or (name in RESET and set(found) <= {"tcps_conndrops"})):
@@ -82,6 +82,9 @@ def one_profile(client, name):
         error = Failed(f"errors: {wrong}")
         error.counters = [key for found in wrong.values() for key in found]
         raise error
+    begun = c.get("tcps_connattempt", 0) + c.get("udps_connects", 0)
+    if not begun:
+        raise Failed("no flows")
     client.clear_profile()
 
 
@@ -171,7 +174,7 @@ def until(what, holds, seconds=30):
     return found
 
 
-def held(api, clients=10, cps=20):
+def held(api, clients=10, cps=20, port=80):
     """Flows that say something and are then open for a while."""
     client, server = api.ASTFProgram(), api.ASTFProgram()
     client.send(b"x" * 3000)
@@ -180,12 +183,14 @@ def held(api, clients=10, cps=20):
     server.recv(3000)
     server.send(b"y" * 2000)
     server.delay(2_500_000)
-    ips = [(f"16.0.0.1", f"16.0.0.{clients}"), ("48.0.0.1", "48.0.0.9")]
+    ips = [("16.0.0.1", f"16.0.0.{clients}"), ("48.0.0.1", "48.0.0.9")]
     ips = [api.ASTFIPGenDist(ip_range=ends, distribution="seq") for ends in ips]
     ips = api.ASTFIPGen(dist_client=ips[0], dist_server=ips[1])
     template = api.ASTFTemplate(
-        client_template=api.ASTFTCPClientTemplate(program=client, ip_gen=ips, cps=cps),
-        server_template=api.ASTFTCPServerTemplate(program=server),
+        client_template=api.ASTFTCPClientTemplate(program=client, ip_gen=ips, cps=cps, port=port),
+        server_template=api.ASTFTCPServerTemplate(
+            program=server, assoc=api.ASTFAssociationRule(port=port)
+        ),
     )
     return api.ASTFProfile(default_ip_gen=ips, templates=template)
 
@@ -261,6 +266,79 @@ def ignored(api, client):
     print("addresses that are ignored")
 
 
+def clients(api, client):
+    """Clients that are switched off begin no flow, until they are switched on again."""
+
+    def number(ip):
+        return int(ipaddress.ip_address(ip))
+
+    def begun():
+        """By client, of the flows that are open."""
+        names = (name.split(":")[0] for name in client.get_flow_info())
+        return collections.Counter(names)
+
+    client.reset()
+    client.load_profile(held(api, clients=4))
+    client.start(mult=1)
+    known = client.get_clients_info([number("16.0.0.2"), number("16.0.0.9")]).data()
+    active, nobody = {"Found": 1, "state": "Active"}, {"Found": 0}
+    expected = {str(number("16.0.0.2")): active, str(number("16.0.0.9")): nobody}
+    same("clients", known, expected)
+    until("all begin flows", lambda: len(begun()) == 4)
+    client.set_client_enable([number("16.0.0.2")], False)
+    client.set_client_enable_range(number("16.0.0.3"), number("16.0.0.4"), False)
+    info = client.get_clients_info_range(number("16.0.0.1"), number("16.0.0.4")).data()
+    states = [info[str(number(f"16.0.0.{n}"))]["state"] for n in (1, 2, 3, 4)]
+    same("states", states, ["Active", "Inactive", "Inactive", "Inactive"])
+    # Flows that are open go on.
+    until("only the first begins flows", lambda: set(begun()) == {"16.0.0.1"})
+    same("the first has all flows", begun()["16.0.0.1"] > 20, True)
+    client.set_client_enable([number("16.0.0.4")], True)
+    until("the fourth does so again", lambda: set(begun()) == {"16.0.0.1", "16.0.0.4"})
+    client.stop()
+    client.start(mult=1)
+    until("all begin flows after another start", lambda: len(begun()) == 4)
+    client.stop()
+    print("single clients off and on as TRex's client wants them")
+
+
+def filtered(api, client):
+    """Service mode for some protocols: captures have these alone, and they are for no flow."""
+
+    def heard(port):
+        """Whether clients of a server on that port hear of it, and the ports in a capture."""
+        client.load_profile(held(api, port=port))
+        client.clear_stats()
+        client.start(mult=1)
+        capture = client.start_capture(rx_ports=[1], limit=1000)["id"]
+        counter = lambda: client.get_stats()["traffic"]["client"]
+        until("flows", lambda: counter().get("tcps_connattempt", 0) > 20)
+        packets = []
+        client.stop_capture(capture, packets)
+        connects = counter().get("tcps_connects", 0)
+        client.stop()
+        ports = {
+            struct.unpack("!H", p["binary"][36:38])[0] for p in packets if p["binary"][23] == 6
+        }
+        return connects > 10, ports & {80, 179}
+
+    client.reset()
+    client.set_service_mode(enabled=True)
+    same("all is captured, and heard", heard(80), (True, {80}))
+    client.set_service_mode(enabled=False, filtered=True, mask=3)
+    status = client.ports[0].sync() and client.ports[0].is_service_filtered_mode_on()
+    same("the mode", bool(status), True)
+    same("of another port nothing is captured", heard(80), (True, set()))
+    same("BGP is captured, and for no flow", heard(179), (False, {179}))
+    client.set_service_mode(enabled=False)
+    try:
+        client.start_capture(rx_ports=[1], limit=10)
+        raise Failed("a capture without service mode was taken")
+    except api.TRexError:
+        pass
+    print("service mode, also for some protocols")
+
+
 def busy(api, client):
     """How busy its threads are: little without traffic, much with it."""
     share = lambda: client.get_stats()["global"]["cpu_util"]
@@ -326,6 +404,8 @@ def inside(folder, argv):
             controls(api, client)
             one_by_one(api, client)
             ignored(api, client)
+            clients(api, client)
+            filtered(api, client)
             busy(api, client)
             profiles(api, client, names)
             client.disconnect()

@@ -28,7 +28,7 @@ mod statistics;
 mod steady;
 mod watched;
 
-pub use link::{Ignored, Whose};
+pub use link::{Ignored, Services, Whose};
 pub use load::{
     Arrival, Cps, DRAIN, Ends, Limits, Load, LoadError, PATIENCE, Spacing, Target, Template, Think,
 };

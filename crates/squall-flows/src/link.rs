@@ -18,16 +18,48 @@ use squall_wire::{
 
 use crate::{FrameOutput, LinkStatistics, Network, NextHop, Tuples, Wrap};
 
-/// Senders whose frames are for no flow, and are answered nothing: somebody else speaks with them.
+/// Frames that are for no flow, and are answered nothing, as somebody else speaks with their
+/// senders; and clients that begin no flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignored {
+    /// Of senders.
     pub macs: BTreeSet<MacAddr>,
     pub ips: BTreeSet<IpAddr>,
+    pub services: Services,
+    pub clients: BTreeSet<IpAddr>,
+}
+
+/// Protocols by their usual ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Services {
+    /// TCP 179 at either end.
+    pub bgp: bool,
+    /// UDP 67 or 547 at either end.
+    pub dhcp: bool,
+    /// TCP or UDP 0xff00 to 0xffff at either end, of emulated hosts.
+    pub high: bool,
+    /// UDP 5353 at both ends.
+    pub mdns: bool,
 }
 
 impl Ignored {
+    /// No frame is ignored.
     fn is_empty(&self) -> bool {
-        self.macs.is_empty() && self.ips.is_empty()
+        self.macs.is_empty() && self.ips.is_empty() && self.services == Services::default()
+    }
+}
+
+impl Services {
+    /// Whether an IP packet belongs to one of them.
+    fn has(self, packet: &[u8]) -> bool {
+        let Some(((from, source), (_, destination))) = ends(packet) else { return false };
+        let protocol = if from.is_ipv4() { Some(packet[9]) } else { upper(packet).map(|of| of.0) };
+        let either = |chosen: fn(u16) -> bool| chosen(source) || chosen(destination);
+        let (tcp, udp) = (protocol == Some(TCP), protocol == Some(UDP));
+        self.bgp && tcp && either(|port| port == 179)
+            || self.dhcp && udp && either(|port| port == 67 || port == 547)
+            || self.high && either(|port| port >= 0xff00)
+            || self.mdns && udp && (source, destination) == (5353, 5353)
     }
 }
 
@@ -197,7 +229,7 @@ impl Link {
             ARP => Arp::parse(packet).map(|arp| arp.sender.into()),
             _ => None,
         };
-        source.is_some_and(|source| senders.ips.contains(&source))
+        source.is_some_and(|source| senders.ips.contains(&source)) || senders.services.has(packet)
     }
 
     /// Whether GSO frames can be cut by those who know Ethernet, IP and TCP only.

@@ -137,6 +137,8 @@ pub struct Side {
     stack: Stack<Watched>,
     link: Link,
     clients: Option<Clients>,
+    /// Of these some begin no flow.
+    disabled: Option<Arc<Ignored>>,
     /// By template: of its clients, of its servers.
     classes: Vec<[Option<(ClassId, ProgramId)>; 2]>,
     settings: SideSettings,
@@ -305,6 +307,7 @@ impl Side {
             stack,
             link,
             clients: None,
+            disabled: None,
             classes: Vec::new(),
             settings,
             drain: load.drain,
@@ -501,9 +504,11 @@ impl Side {
         self.link.claims(frame)
     }
 
-    /// Frames of these senders are not the side's, from now on.
-    pub fn ignore(&mut self, senders: &Arc<Ignored>) {
-        self.link.ignore(senders);
+    /// From now on these frames are not the side's, and these clients begin no flow; the next in the
+    /// order of their template do in their place.
+    pub fn ignore(&mut self, ignored: &Arc<Ignored>) {
+        self.link.ignore(ignored);
+        self.disabled = (!ignored.clients.is_empty()).then(|| ignored.clone());
     }
 
     /// Which worker has the flow that a received frame belongs to.
@@ -687,7 +692,13 @@ impl Side {
             let begun = Begun::new(due.at, now);
             self.stack.app_mut().beginning = Some(begun);
             clients.templates[due.template].passed(place);
-            match self.stack.connect(now, class, place.tuple, state) {
+            let is_disabled = |all: &Arc<Ignored>| all.clients.contains(&place.tuple.local);
+            let disabled = self.disabled.as_ref().is_some_and(is_disabled);
+            let connected = match disabled {
+                true => Err(ConnectError::InUse),
+                false => self.stack.connect(now, class, place.tuple, state),
+            };
+            match connected {
                 Ok(id) => {
                     clients.begun += u64::from(!clients.is_scripted(due.template));
                     self.stack.app_mut().began(id, program, begun);
@@ -710,6 +721,7 @@ impl Side {
                 Err(error) => {
                     self.stack.app_mut().beginning = None;
                     let why = match error {
+                        ConnectError::InUse if disabled => NotBegun::DISABLED,
                         ConnectError::InUse => {
                             clients.exhausted(due.template, &place.tuple);
                             NotBegun::PORTS

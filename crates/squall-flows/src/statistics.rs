@@ -155,13 +155,15 @@ pub struct NotBegun([u64; NotBegun::NAMES.len()]);
 impl NotBegun {
     /// `late`: the generator was the bound. `ports_exhausted`: all tuples that were tried were
     /// busy. `unresolved`: nobody answers for the next hop. `limit`: of flows at once. `full`:
-    /// there is no room for more flows.
-    pub const NAMES: [&'static str; 5] = ["late", "ports_exhausted", "unresolved", "limit", "full"];
+    /// there is no room for more flows. `disabled`: all clients that were tried begin none.
+    pub const NAMES: [&'static str; 6] =
+        ["late", "ports_exhausted", "unresolved", "limit", "full", "disabled"];
     pub(crate) const LATE: usize = 0;
     pub(crate) const PORTS: usize = 1;
     pub(crate) const UNRESOLVED: usize = 2;
     pub(crate) const LIMIT: usize = 3;
     pub(crate) const FULL: usize = 4;
+    pub(crate) const DISABLED: usize = 5;
 
     pub fn late(&self) -> u64 {
         self.0[Self::LATE]

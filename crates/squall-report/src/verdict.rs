@@ -242,6 +242,7 @@ fn not_begun_hint(reason: &str) -> Option<&'static str> {
         }
         "limit" => "a higher active_limit (as many flows are open as it allows)",
         "full" => "a smaller load, or flows that end sooner (the table of flows is full)",
+        "disabled" => "clients that are enabled (too many in a row begin no flow)",
         _ => return None,
     })
 }
@@ -288,7 +289,7 @@ fn missed(
             "port_full" => ReasonCode::PortBound,
             "port_lost" => ReasonCode::PortLost,
             "link_down" => ReasonCode::LinkDown,
-            "unresolved" | "ports_exhausted" | "limit" => ReasonCode::NotDone,
+            "unresolved" | "ports_exhausted" | "limit" | "disabled" => ReasonCode::NotDone,
             _ => ReasonCode::PortRefused,
         };
         match by_code.iter_mut().find(|(c, _)| *c == code) {

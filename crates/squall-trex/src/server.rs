@@ -11,6 +11,7 @@ mod hdr;
 mod hosts;
 mod open;
 mod replays;
+mod service;
 mod threads;
 
 use std::{
@@ -27,6 +28,7 @@ use squall_units::{MacAddr, Nanos, TREX_HW_IDS, TrexMark};
 use captures::{Captures, now};
 use flows::FlowServer;
 use hosts::Ipv6;
+use service::Service;
 use threads::Threads;
 
 use crate::{
@@ -116,7 +118,7 @@ struct Port {
     promiscuous: bool,
     multicast: bool,
     vlan: Vec<u64>,
-    service: bool,
+    service: Service,
 }
 
 /// Addresses of a port, and of what it sends to.
@@ -206,7 +208,7 @@ impl Server {
             promiscuous: false,
             multicast: false,
             vlan: Vec::new(),
-            service: false,
+            service: Service::Off,
         });
         let mut server = Self {
             start,
@@ -695,7 +697,9 @@ impl Server {
         let known = port.l3.as_ref().is_none_or(|l3| l3.resolved);
         json!({
             "owner": self.owner(number), "state": state, "state_profile": states,
-            "service": port.service, "service_filtered": false, "service_filtered_mask": 0,
+            "service": port.service == Service::All,
+            "service_filtered": port.service.mask() != 0,
+            "service_filtered_mask": port.service.mask(),
             "profile_count": port.profiles.len(),
             "max_stream_id": port.profiles.values().filter_map(|p| p.streams.keys().last()).max().unwrap_or(&0),
             "attr": {
@@ -1323,16 +1327,6 @@ impl Server {
         }
         self.ports[port].vlan = tags;
         self.speak(port)?;
-        Ok(json!({}))
-    }
-
-    fn service(&mut self, port: usize, params: &Params<'_>) -> Answer {
-        let on = params.flag("enabled");
-        self.ports[port].service = on;
-        self.traffic.set_seen(port, on);
-        if !on {
-            self.leaves_service(port);
-        }
         Ok(json!({}))
     }
 }

@@ -67,7 +67,7 @@ pub use squall_apps as importing;
 pub use squall_attacking as attacking;
 pub use squall_capture as capturing;
 pub use squall_engine::{Busy, EngineError};
-pub use squall_flows::{FlowInfo, FlowState, Ignored, OpenFlow};
+pub use squall_flows::{FlowInfo, FlowState, Ignored, OpenFlow, Services};
 pub use squall_measure::{
     By, FlowSettings, Pace,
     kinds::{Kind as SequenceKind, Wanted as SequenceKinds},

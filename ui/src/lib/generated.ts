@@ -1057,7 +1057,7 @@ export interface RoleReport {
   protocol_errors: Record<string, number>;
   /**
    * Flows that were due and not started, by reason: `late` (the generator was the limit),
-   * `ports_exhausted`, `unresolved`, `limit`, `full`.
+   * `ports_exhausted`, `unresolved`, `limit`, `full`, `disabled`.
    */
   not_begun: Record<string, number>;
   /** Flows open when the run ended, and the most that were open at one time. */

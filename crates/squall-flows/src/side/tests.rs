@@ -6,7 +6,7 @@ use squall_program::{Shape, mix};
 use super::*;
 use crate::{
     Arrival, Conversation, Cps, Failure, FlowState, Ignored, Limits, NextHop, Order,
-    Pool as PoolOf, Spacing, Target, Template, Think, Wrap, tests::template,
+    Pool as PoolOf, Services, Spacing, Target, Template, Think, Wrap, tests::template,
 };
 
 const MS: u64 = 1_000_000;
@@ -1018,4 +1018,57 @@ fn senders_that_are_ignored_have_no_flow_and_no_answer() {
     lab.run(Nanos(60_000 * MS));
     let all = lab.end().total();
     assert_eq!(all.client.completed, 300, "what was sent again was heard: {all:?}");
+}
+
+#[test]
+fn clients_that_are_disabled_begin_no_flow_and_others_begin_theirs() {
+    let mut of = load(open(1000));
+    of.templates[0].server = Program::server("mute").recv(5).build().unwrap();
+    let mut lab = Lab::new(&of);
+    let disabled = |clients: &mut dyn Iterator<Item = u8>| {
+        let clients = clients.map(|n| IpAddr::from([16, 0, 0, n])).collect();
+        Arc::new(Ignored { clients, ..Ignored::default() })
+    };
+    lab.sides[0].ignore(&disabled(&mut (2..=41)));
+    lab.run(Nanos(201 * MS));
+    let by_client = |lab: &Lab| {
+        let mut all = std::collections::BTreeMap::<u8, u32>::new();
+        for flow in lab.sides[0].look(lab.now, 0, 1000) {
+            let IpAddr::V4(ip) = flow.tcp.tuple.local else { panic!("{flow:?}") };
+            *all.entry(ip.octets()[3]).or_default() += 1;
+        }
+        all
+    };
+    let then = by_client(&lab);
+    assert_eq!(then.values().sum::<u32>(), 200);
+    assert!(then.len() == 60 && then.keys().all(|n| !(2..=41).contains(n)), "{then:?}");
+    // More in a row than are tried for one flow.
+    lab.sides[0].ignore(&disabled(&mut (1..=100)));
+    lab.run(Nanos(251 * MS));
+    let not_begun = lab.sides[0].statistics(false).total().client.not_begun;
+    assert_eq!(not_begun.iter().collect::<Vec<_>>(), [("disabled", 50)]);
+    lab.sides[0].ignore(&Arc::default());
+    lab.run(Nanos(310 * MS));
+    assert_eq!(by_client(&lab).values().sum::<u32>(), 259);
+}
+
+#[test]
+fn protocols_of_others_are_for_no_flow_by_their_ports() {
+    for (port, services) in [
+        (179, Services { bgp: true, ..Services::default() }),
+        (65_281, Services { high: true, ..Services::default() }),
+    ] {
+        let mut of = load(open(1000));
+        of.templates[0].port = port;
+        of.limits = Limits { flows: Some(10), ..Limits::default() };
+        let others = Services { dhcp: true, mdns: true, ..Services::default() };
+        for (services, completed) in [(services, 0), (others, 10)] {
+            let mut lab = Lab::new(&of);
+            lab.sides[1].ignore(&Arc::new(Ignored { services, ..Ignored::default() }));
+            lab.run(Nanos(100 * MS));
+            let all = lab.sides[0].statistics(false).total();
+            assert_eq!((all.client.attempted, all.client.completed), (10, completed), "{port}");
+            assert_eq!(lab.sides[1].statistics(false).link.ignored > 0, completed == 0);
+        }
+    }
 }

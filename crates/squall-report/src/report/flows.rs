@@ -121,7 +121,7 @@ pub struct RoleReport {
     /// `tls_closed`, `tls_timeout`.
     pub protocol_errors: BTreeMap<String, u64>,
     /// Flows that were due and not started, by reason: `late` (the generator was the limit),
-    /// `ports_exhausted`, `unresolved`, `limit`, `full`.
+    /// `ports_exhausted`, `unresolved`, `limit`, `full`, `disabled`.
     pub not_begun: BTreeMap<String, u64>,
     /// Flows open when the run ended, and the most that were open at one time.
     pub active: u64,

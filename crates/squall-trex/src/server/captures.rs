@@ -17,7 +17,7 @@ use squall_capture::{Rotate, Stop};
 use squall_profile::{Mode, PacketSource, Recompute};
 use squall_units::Nanos;
 
-use super::{Answer, Server};
+use super::{Answer, Server, Service};
 use crate::{
     rpc::{Params, Refusal},
     stream::{LONGEST, SHORTEST},
@@ -242,10 +242,14 @@ impl Server {
         filter: String,
         snaplen: Option<u32>,
     ) -> Result<Capture, Refusal> {
-        let mut wanted = Wanted { snaplen, ..Wanted::default() };
-        if !filter.is_empty() {
-            wanted.filter = Some(filter.clone());
+        let service = ports.first().map_or(Service::Off, |(port, _)| self.ports[*port].service);
+        if ports.iter().any(|(port, _)| self.ports[*port].service != service) {
+            return Err(Refusal::failed(
+                "the ports are in different service modes: capture them one by one",
+            ));
         }
+        let filtered = service.filter(&filter);
+        let mut wanted = Wanted { snaplen, filter: filtered, ..Wanted::default() };
         match cyclic {
             true => {
                 wanted.rotate = Rotate { packets: Some(limit), ring: Some(2), ..Rotate::default() }
@@ -253,7 +257,7 @@ impl Server {
             false => wanted.stop = Stop { packets: Some(limit), ..Stop::default() },
         }
         for &(port, sent) in &ports {
-            if !self.ports[port].service {
+            if service == Service::Off {
                 let text = format!("port {port} is not in service mode: enable it first");
                 return Err(Refusal::failed(text));
             }
@@ -350,7 +354,7 @@ impl Server {
     /// # Errors
     /// Packets that are none, or too many; the port is not in service mode.
     pub(super) fn push_packets(&mut self, port: usize, params: &Params<'_>) -> Answer {
-        if !self.ports[port].service && !params.flag("force") {
+        if self.ports[port].service == Service::Off && !params.flag("force") {
             let text = format!("port {port} is not in service mode: enable it first");
             return Err(Refusal::failed(text));
         }

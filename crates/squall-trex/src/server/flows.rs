@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
@@ -12,7 +12,7 @@ use squall::{
     Ignored,
     report::{Distribution, Report, StreamReport},
 };
-use squall_profile::{Arrival, Flows, PacketSource, Pool, Stream};
+use squall_profile::{Arrival, Flows, PacketSource, Pool, Said, Stream};
 use squall_units::{Nanos, Rate, RateUnit};
 
 use super::{
@@ -80,6 +80,8 @@ pub struct FlowServer {
     latency: Option<Latency>,
     /// Senders whose frames are for no flow.
     pub ignored: Ignored,
+    /// What a client has asked for, until it is told.
+    pub clients: Option<Value>,
 }
 
 /// A profile that a client has sent.
@@ -179,7 +181,7 @@ struct Active {
 struct Latency {
     pps: f64,
     /// Addresses of the first client and the first server.
-    ends: [std::net::Ipv4Addr; 2],
+    ends: [Ipv4Addr; 2],
     /// They begin and end with flows.
     with_flows: bool,
 }
@@ -207,6 +209,9 @@ pub const METHODS: &[(&str, Method)] = &[
     ("get_ignored_ips", |s, _, _| s.ignored_ips()),
     ("set_ignored_macs", |s, _, p| s.ignore_macs(p)),
     ("set_ignored_ips", |s, _, p| s.ignore_ips(p)),
+    ("enable_disable_client", |s, _, p| s.enable_clients(p)),
+    ("get_clients_info_start", |s, _, p| s.ask_clients(p)),
+    ("get_clients_info_pull", |s, _, _| s.told_clients()),
     ("is_tunnel_supported", |_, _, _| {
         Ok(
             json!({ "is_tunnel_supported": false, "error_msg": "tunnels are not supported: use wrap in a profile of Squall's" }),
@@ -229,7 +234,7 @@ pub const OWNED: &[(&str, Method)] = &[
     ("stop", |s, _, p| s.flow_stop(p)),
     ("update", |s, _, p| s.flow_update(p)),
     ("get_profile_list", |s, _, _| Ok(json!(s.flow_profiles()))),
-    ("service", |_, _, _| Ok(json!({}))),
+    ("service", |s, _, p| s.flow_service(p)),
     ("start_latency", |s, _, p| s.start_latency(p)),
     ("stop_latency", |s, _, _| s.stop_latency()),
     ("update_latency", |s, _, p| s.update_latency(p)),
@@ -246,9 +251,6 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("tunnel_topo_fragment", "tunnels are not supported: use wrap in a profile of Squall's"),
     ("activate_tunnel_mode", "tunnels are not supported: use wrap in a profile of Squall's"),
     ("update_tunnel_client", "tunnels are not supported: use wrap in a profile of Squall's"),
-    ("enable_disable_client", "single clients are not switched off"),
-    ("get_clients_info_start", "there is no list of clients"),
-    ("get_clients_info_pull", "there is no list of clients"),
     (
         "get_traffic_dist",
         "flows are distributed over cores by their addresses and ports, not by ranges of addresses",
@@ -529,6 +531,8 @@ impl Server {
             server.epoch += 1;
             let epoch = server.epoch;
             server.active = Some(Active { id: id.clone(), flows, mult, duration: lasts });
+            // All clients of a start begin flows.
+            server.ignored.clients.clear();
             if let Some(profile) = server.profiles.get_mut(&id) {
                 (profile.epoch, profile.last) = (epoch, None);
                 (profile.before, profile.now) = (None, None);
@@ -773,6 +777,19 @@ impl Server {
         Ok(Value::Object(all))
     }
 
+    /// Addresses of the clients whose flows there are now: first and last of each range.
+    pub(super) fn flow_clients(&self) -> Vec<(Ipv4Addr, Ipv4Addr)> {
+        let active = self.flows.as_ref().and_then(|server| server.active.as_ref());
+        let Some(Active { flows, .. }) = active else { return Vec::new() };
+        let clients = pools(flows, flows.templates.iter().map(|template| template.clients));
+        let ranges = clients.into_iter().flat_map(|pool| &pool.addresses);
+        let of_v4 = |said: &Said| match range(&said.text)? {
+            (IpAddr::V4(first), IpAddr::V4(last)) => Some((first, last)),
+            _ => None,
+        };
+        ranges.filter_map(of_v4).collect()
+    }
+
     /// Flows that are open, and those that began, for `get_global_stats`.
     pub(super) fn flow_global(&self) -> Option<FlowFigures> {
         let Active { id, flows, .. } = self.flows.as_ref()?.active.as_ref()?;
@@ -995,14 +1012,20 @@ fn pools(flows: &Flows, numbers: impl Iterator<Item = usize>) -> Vec<&Pool> {
     numbers.into_iter().filter_map(|number| flows.pools.get(number)).collect()
 }
 
+/// The first and the last address.
+fn range(text: &str) -> Option<(IpAddr, IpAddr)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+}
+
 fn addresses(pool: &Pool) -> u64 {
+    let number = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => u128::from(u32::from(ip)),
+        IpAddr::V6(ip) => u128::from(ip),
+    };
     let count = |text: &str| {
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let number = |text: &str| match text.trim().parse().ok()? {
-            IpAddr::V4(ip) => Some(u128::from(u32::from(ip))),
-            IpAddr::V6(ip) => Some(u128::from(ip)),
-        };
-        Some((number(last)?.checked_sub(number(first)?)? + 1) as u64)
+        let (first, last) = range(text)?;
+        Some((number(last).checked_sub(number(first))? + 1) as u64)
     };
     pool.addresses.iter().filter_map(|said| count(&said.text)).sum()
 }
@@ -1016,7 +1039,7 @@ fn probe_name(port: usize) -> String {
 }
 
 /// The first client and the first server; `None`: they have IPv6.
-fn ends_of(flows: &Flows) -> Option<[std::net::Ipv4Addr; 2]> {
+fn ends_of(flows: &Flows) -> Option<[Ipv4Addr; 2]> {
     let template = flows.templates.first()?;
     let first = |pool: usize| {
         let text = &flows.pools.get(pool)?.addresses.first()?.text;

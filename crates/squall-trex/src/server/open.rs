@@ -20,6 +20,8 @@ const MOST: usize = 20_000;
 const KEPT: usize = 40_000;
 /// Addresses of a kind that are ignored.
 const MOST_IGNORED: usize = 1000;
+/// Clients in one request.
+const MOST_CLIENTS: u64 = 65_536;
 /// Shorter intervals are these.
 const SHORTEST: f64 = 0.1;
 
@@ -176,7 +178,48 @@ impl Server {
         }
     }
 
-    // Senders that are ignored
+    // Clients
+
+    /// Clients begin flows, or none any more.
+    pub(super) fn enable_clients(&mut self, params: &Params<'_>) -> Answer {
+        let (on, known) = (params.flag("is_enable"), self.flow_clients());
+        let mut clients = self.ignored().clients.clone();
+        for ip in asked_clients(params)?.into_iter().filter(|ip| has(&known, *ip)) {
+            match on {
+                true => clients.remove(&IpAddr::V4(ip)),
+                false => clients.insert(IpAddr::V4(ip)),
+            };
+        }
+        self.ignore(Ignored { clients, ..self.ignored().clone() })
+    }
+
+    /// What is known of clients now, for the next who pulls it.
+    pub(super) fn ask_clients(&mut self, params: &Params<'_>) -> Answer {
+        let known = self.flow_clients();
+        let state = |ip| match self.ignored().clients.contains(&IpAddr::V4(ip)) {
+            true => "Inactive",
+            false => "Active",
+        };
+        let one = |ip: Ipv4Addr| {
+            let said = match has(&known, ip) {
+                true => json!({ "Found": 1, "state": state(ip) }),
+                false => json!({ "Found": 0 }),
+            };
+            (u32::from(ip).to_string(), said)
+        };
+        let info = asked_clients(params)?.into_iter().map(one).collect();
+        if let Some(flows) = &mut self.flows {
+            flows.clients = Some(Value::Object(info));
+        }
+        Ok(json!({}))
+    }
+
+    pub(super) fn told_clients(&mut self) -> Answer {
+        let info = self.flows.as_mut().and_then(|flows| flows.clients.take());
+        info.ok_or_else(|| Refusal { code: -32003, text: "nobody has asked for clients".into() })
+    }
+
+    // What is ignored
 
     pub(super) fn ignored_macs(&self) -> Answer {
         let number =
@@ -209,7 +252,7 @@ impl Server {
         self.ignore(Ignored { ips, ..self.ignored().clone() })
     }
 
-    fn ignore(&mut self, senders: Ignored) -> Answer {
+    pub(super) fn ignore(&mut self, senders: Ignored) -> Answer {
         if let Some(flows) = &mut self.flows {
             flows.ignored = senders;
         }
@@ -225,6 +268,34 @@ impl Server {
             Ok(())
         })?)
     }
+}
+
+fn has(ranges: &[(Ipv4Addr, Ipv4Addr)], ip: Ipv4Addr) -> bool {
+    ranges.iter().any(|(first, last)| (*first..=*last).contains(&ip))
+}
+
+/// The clients that a request is for, one by one.
+fn asked_clients(params: &Params<'_>) -> Result<Vec<Ipv4Addr>, Refusal> {
+    let number = |value: &Value, key: &str| {
+        let ip = value[key].as_u64().and_then(|ip| u32::try_from(ip).ok());
+        let wrong = || format!("attr: {key}: expected an IPv4 address as a number");
+        ip.ok_or_else(|| Refusal::parameters(wrong()))
+    };
+    let (first, last) = match params.flag("is_range") {
+        true => ("client_start_ip", "client_end_ip"),
+        false => ("client_ip", "client_ip"),
+    };
+    let mut all = Vec::new();
+    for one in params.list("attr")? {
+        let (first, last) = (number(one, first)?, number(one, last)?);
+        let count = u64::from(last.saturating_sub(first)) + 1;
+        if last < first || all.len() as u64 + count > MOST_CLIENTS {
+            let text = format!("attr: expected 1 to {MOST_CLIENTS} clients, the first one first");
+            return Err(Refusal::parameters(text));
+        }
+        all.extend((first..=last).map(Ipv4Addr::from));
+    }
+    Ok(all)
 }
 
 fn numbers(params: &Params<'_>, list: &str, key: &str, below: u64) -> Result<Vec<u64>, Refusal> {
