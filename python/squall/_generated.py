@@ -1167,7 +1167,7 @@ class RoleReport:
         ``tls_incompatible``, ``tls_broken``, ``tls_closed``, ``tls_timeout``.
     not_begun : dict of str to int
         Flows that were due and not started, by reason: ``late`` (the generator was the limit),
-        ``ports_exhausted``, ``unresolved``, ``limit``, ``full``.
+        ``ports_exhausted``, ``unresolved``, ``limit``, ``full``, ``disabled``.
     active, peak_active : int
         Flows open when the run ended, and the most that were open at one time.
     cps : float

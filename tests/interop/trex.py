@@ -203,6 +203,19 @@ def figures(api, client):
     if not 0 < delay["last_max"] <= delay["total_max"]:
         raise Failed(f"delays after the counters were cleared: {delay}")
     until("no load again", lambda: share() < 3)
+    client.reset(ports=[0, 1])
+    builder = api.STLPktBuilder(pkt=packet)
+    first = api.STLTXSingleBurst(pps=1000, total_pkts=100)
+    second = api.STLTXSingleBurst(pps=2000, total_pkts=200)
+    chain = [
+        api.STLStream(name="one", packet=builder, mode=first, next="two"),
+        api.STLStream(name="two", packet=builder, mode=second, isg=5000, self_start=False),
+    ]
+    client.add_streams(chain, ports=[0])
+    same("the check of the streams", bool(client.ports[0].validate()), True)
+    graph = client.ports[0].get_profile()
+    same("the highest rate of a chain", graph["rate"]["max_pps"], 2000)
+    same("its duration", graph["graph"]["expected_duration"], 205_000)
 
     def link():
         client.ports[0].sync()
@@ -690,7 +703,6 @@ def inside(folder, argv):
             client = api.STLClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
             client.connect()
             controls(api, client)
-            figures(api, client)
             driven(api, client)
             two(api, client)
             together(api, client)
@@ -699,6 +711,8 @@ def inside(folder, argv):
             profiles(api, client, "--full" in argv, [a for a in argv if a[0] != "-"])
             if "--full" in argv:
                 many(api, client)
+            # The last: the kernel greets a link that is up again.
+            figures(api, client)
             client.disconnect()
             broken()
         with daemon(folder):

@@ -7,6 +7,7 @@
 mod captures;
 mod counters;
 mod flows;
+mod graph;
 mod hdr;
 mod hosts;
 mod open;
@@ -35,8 +36,7 @@ use crate::{
     Load, Macs, Setting, Statistics, Stream, Unit,
     rpc::{self, Params, Refusal},
     traffic::{Asker, Place, PortCounts, Sent, Traffic},
-    translate::{self, in_unit},
-    vm,
+    translate, vm,
 };
 
 /// What this server says that it is; clients ask for its major number and at most its minor.
@@ -1235,37 +1235,6 @@ impl Server {
         }
         self.renew(HashMap::new())?;
         Ok(json!({}))
-    }
-
-    fn validate(&mut self, port: usize, params: &Params<'_>) -> Answer {
-        let setting = self.setting(port, Load::Factor(1.0));
-        let profile = self.ports[port].profiles.get(id_of(params));
-        let (mut pps, mut l1, mut l2) = (0.0, 0.0, 0.0);
-        let mut events = Vec::new();
-        if let Some(profile) = profile {
-            let sent = translate::translate(&profile.streams, &setting, |n| n.to_string())?;
-            for one in &sent {
-                let stream = &profile.streams[&one.number];
-                let len = vm::make(stream, stream.packet.binary.clone(), false)?.mean_len;
-                let of = |unit| in_unit(unit, stream.mode.rate, len, setting.speed);
-                let own = (of(Unit::Pps)?, of(Unit::BpsL1)?, of(Unit::BpsL2)?);
-                (pps, l1, l2) = (pps + own.0, l1 + own.1, l2 + own.2);
-                if events.len() < 100 {
-                    events.push(json!({
-                        "time_usec": one.stream.start_delay.0 as f64 / 1e3, "diff_bps_l2": own.2,
-                        "diff_bps_l1": own.1, "diff_pps": own.0, "stream_id": one.number,
-                    }));
-                }
-            }
-        }
-        let used = setting.speed.map_or(0.0, |speed| l1 / speed * 100.0);
-        Ok(json!({
-            "rate": {
-                "max_bps_l2": l2, "max_bps_l1": l1, "max_pps": pps, "max_line_util": used,
-                "min_bps_l2": 0.0, "min_bps_l1": 0.0, "min_pps": 0.0, "min_line_util": 0.0,
-            },
-            "graph": { "expected_duration": -1, "events_count": events.len(), "events": events },
-        }))
     }
 
     // Attributes

@@ -54,9 +54,10 @@ impl Looks {
         self.due.is_some_and(|due| now >= due)
     }
 
-    fn keep(&mut self, flows: Vec<(usize, OpenFlow)>) {
+    /// `None`: there were too many, and the number of this look is missing.
+    fn keep(&mut self, flows: Option<Vec<(usize, OpenFlow)>>) {
         self.due = self.every.map(|every| Instant::now() + every);
-        self.kept.push_back(Look { number: self.number, flows });
+        self.kept.extend(flows.map(|flows| Look { number: self.number, flows }));
         self.number += 1;
         let all = |kept: &VecDeque<Look>| kept.iter().map(|look| look.flows.len()).sum::<usize>();
         while self.kept.len() > 1 && all(&self.kept) > KEPT {
@@ -170,10 +171,9 @@ impl Server {
     /// Looks at the flows of a profile when its start has asked for that.
     pub(super) fn look_at_open(&mut self, id: &str) {
         if self.loaded(id).is_ok_and(|profile| profile.looks.is_due(Instant::now())) {
-            // Too many of them are passed over.
-            let flows = self.open_flows().unwrap_or_default();
+            let flows = self.open_flows();
             if let Ok(profile) = self.loaded(id) {
-                profile.looks.keep(flows);
+                profile.looks.keep(flows.ok());
             }
         }
     }
