@@ -24,6 +24,7 @@ mod attacks;
 #[path = "no_attacks.rs"]
 mod attacks;
 mod capture;
+mod cluster;
 mod compare;
 mod demo;
 mod docs;
@@ -88,7 +89,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::Args),
-    Run(run::Args),
+    Run(Box<run::Args>),
     Send(Box<send::Args>),
     Flows(Box<flows::Args>),
     #[command(flatten)]
@@ -105,6 +106,7 @@ enum Command {
     Ports(ports::Args),
     Doctor(doctor::Args),
     Lab(lab::Args),
+    Cluster(cluster::Args),
     #[command(flatten)]
     Server(server::Command),
     Test(Box<test::Args>),
@@ -149,6 +151,7 @@ pub fn main() -> ExitCode {
         Command::Ports(args) => ports::ports(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Lab(args) => lab::lab(&args),
+        Command::Cluster(args) => cluster::cluster(&args),
         Command::Server(command) => server::run(&command),
         Command::Test(args) => test::test(*args),
         Command::Compare(args) => compare::compare(&args),

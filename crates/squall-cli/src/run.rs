@@ -6,6 +6,7 @@ use squall::{Error, Session, render::attack};
 
 use crate::{
     args::{All, Options, Output, ProfileFile},
+    cluster::{self, Nodes},
     drive::{End, Signals, drive_until},
     progress::ProgressLine,
 };
@@ -19,6 +20,7 @@ Examples:
   squall run load.toml --port A=pcap:out.pcap --count 1000     # write the frames to a file
   squall run scenario.toml --labels truth.csv                  # attacks among clean load, with \
                         their ground truth
+  squall run load.toml --nodes lab.toml                        # on several machines
   squall run load.toml --json - --quiet --fail-if 'loss > 0' --fail-if 'latency.p99 > 100us'
 
 SIGINT (Ctrl-C) stops sending, and the report still follows; a second one aborts.")]
@@ -28,10 +30,16 @@ pub struct Args {
     #[command(flatten)]
     options: Options<All>,
     #[command(flatten)]
+    nodes: Nodes,
+    #[command(flatten)]
     output: Output,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Error> {
+    if let Some(inventory) = &args.nodes.nodes {
+        let (profile, options) = (&args.file.profile, &args.options.run);
+        return Err(cluster::run(profile, inventory, &args.nodes, options, &args.output));
+    }
     let profile = args.file.load()?;
     let title = format!("squall run {}", args.file.profile.display());
     let mut session = args.options.session(profile)?;

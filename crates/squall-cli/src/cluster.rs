@@ -1,0 +1,191 @@
+//! `squall cluster` and `squall run --nodes`: runs over several machines. The controller is the
+//! Python package's (`squall.cluster`, with Ray); here are its words, and how it is found.
+
+use std::{
+    env,
+    ffi::OsString,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use clap::{Subcommand, ValueEnum};
+use squall::Error;
+use squall_options::RunOptions;
+
+use crate::args::Output;
+
+/// Run traffic on several machines as one: start and stop their nodes
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall cluster up lab.toml
+  squall cluster status lab.toml
+  squall run load.toml --nodes lab.toml
+  squall cluster down lab.toml
+
+The inventory names the nodes, how they are reached, and their ports (docs/guide/cluster.md). Needs \
+                        Python with squall[cluster]: that of this installation, of the active \
+                        virtual environment, or python3; SQUALL_PYTHON names another.")]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Start Ray if the inventory asks for it, and a daemon on each node
+    Up(Of),
+    /// Show machines, nodes, their ports and clocks
+    Status(Of),
+    /// Stop the daemons, and Ray if `squall cluster up` has started it
+    Down(Of),
+}
+
+#[derive(Debug, clap::Args)]
+struct Of {
+    /// Nodes and ports, in TOML
+    #[arg(value_name = "INVENTORY.toml")]
+    inventory: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a run goes over several machines.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Several machines")]
+pub struct Nodes {
+    /// Run on the nodes of this inventory; the ports are those that it names
+    #[arg(long, value_name = "INVENTORY.toml", conflicts_with_all = ["port", "trex", "part"])]
+    pub nodes: Option<PathBuf>,
+    /// If a node is lost: end the run on all nodes, or continue on the others
+    #[arg(
+        long,
+        value_enum,
+        value_name = "end|continue",
+        default_value = "end",
+        hide_possible_values = true,
+        requires = "nodes"
+    )]
+    on_loss: OnLoss,
+    /// Keep the report and the log of each node in this folder
+    #[arg(long, value_name = "FOLDER", requires = "nodes")]
+    keep: Option<PathBuf>,
+    /// Show the nodes each second: text, json or off
+    #[arg(long, value_name = "FORM", default_value = "text", value_parser = ["text", "json", "off"], requires = "nodes")]
+    live: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnLoss {
+    End,
+    Continue,
+}
+
+pub fn cluster(args: &Args) -> Result<ExitCode, Error> {
+    let (action, of) = match &args.action {
+        Action::Up(of) => ("up", of),
+        Action::Status(of) => ("status", of),
+        Action::Down(of) => ("down", of),
+    };
+    let mut words = vec![action.into(), of.inventory.clone().into_os_string()];
+    words.extend(of.json.then(|| "--json".into()));
+    Err(become_controller(words))
+}
+
+/// A profile on the nodes of `inventory`.
+pub fn run(
+    profile: &Path,
+    inventory: &Path,
+    nodes: &Nodes,
+    options: &RunOptions,
+    output: &Output,
+) -> Error {
+    let options = match serde_json::to_string(options) {
+        Ok(options) => options,
+        Err(error) => return Error::Usage(format!("options of the run: {error}")),
+    };
+    let on_loss = match nodes.on_loss {
+        OnLoss::End => "end",
+        OnLoss::Continue => "continue",
+    };
+    let live = if output.quiet { "off" } else { &nodes.live };
+    let mut words: Vec<OsString> = vec!["run".into(), profile.into()];
+    for (name, value) in [
+        ("--nodes", inventory.as_os_str()),
+        ("--options", options.as_ref()),
+        ("--on-loss", on_loss.as_ref()),
+        ("--live", live.as_ref()),
+    ] {
+        words.extend([name.into(), value.into()]);
+    }
+    if let Some(folder) = &nodes.keep {
+        words.extend(["--keep".into(), folder.into()]);
+    }
+    words.push("--".into());
+    words.extend(of_report(output));
+    become_controller(words)
+}
+
+/// The same for `squall report`, which the controller runs on the reports of the nodes.
+fn of_report(output: &Output) -> Vec<OsString> {
+    let mut words = Vec::new();
+    for fail_if in &output.fail_if {
+        words.push(format!("--fail-if={fail_if}").into());
+    }
+    if let Some(file) = &output.json {
+        words.push(format!("--json={file}").into());
+    }
+    if let Some(file) = &output.report {
+        words.extend(["--report".into(), file.into()]);
+    }
+    words.extend(output.allow_invalid.then(|| "--allow-invalid".into()));
+    words.extend(output.quiet.then(|| "--quiet".into()));
+    words
+}
+
+/// Says what is missing, as a person has to install it.
+const START: &str = r#"
+import sys
+if sys.path[:1] == [""]:
+    del sys.path[0]
+try:
+    from squall.cluster.__main__ import main
+except ImportError as error:
+    print(
+        f"squall: cannot import squall.cluster with {sys.executable}: {error}\n"
+        f"  try {sys.executable} -m pip install 'squall[cluster]', or SQUALL_PYTHON=/path/to/python",
+        file=sys.stderr,
+    )
+    sys.exit(3)
+sys.exit(main())
+"#;
+
+/// Replaces this process by the controller, which gets its signals; returns if that fails.
+fn become_controller(words: Vec<OsString>) -> Error {
+    let python = python();
+    let mut command = Command::new(&python);
+    command.arg("-c").arg(START).args(words);
+    if let Ok(own) = env::current_exe() {
+        // It runs this program, and not another one of the search path.
+        command.env("SQUALL", own);
+    }
+    let error = command.exec();
+    Error::Environment(format!(
+        "cannot run {}: {error}\n  try pip install 'squall[cluster]', or \
+         SQUALL_PYTHON=/path/to/python",
+        python.display()
+    ))
+}
+
+/// The Python of this installation, of the environment, or of the search path.
+fn python() -> PathBuf {
+    if let Some(named) = env::var_os("SQUALL_PYTHON") {
+        return named.into();
+    }
+    let own = env::current_exe().ok().and_then(|path| Some(path.parent()?.join("python3")));
+    let active = env::var_os("VIRTUAL_ENV").map(|folder| Path::new(&folder).join("bin/python3"));
+    let found = own.into_iter().chain(active).find(|path| path.is_file());
+    found.unwrap_or_else(|| "python3".into())
+}
