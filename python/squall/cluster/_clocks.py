@@ -1,0 +1,240 @@
+"""Offset and drift of a node's clock against the controller's, with bounds that hold.
+
+Pure functions: times come in as integers of nanoseconds.
+
+The controller sends at `c0`, the node reads its clock at `n_in` and again at `n_out`, and the
+controller has the answer at `c1`. Whatever the delays were, the controller's clock was past `c0` at
+`n_in`, and not yet at `c1` at `n_out`. So an exchange bounds the shift (controller's time minus
+node's) from below at `n_in` and from above at `n_out`. Nothing is assumed of the delays, neither
+that they are alike in both directions nor that they are steady.
+
+A clock that runs at a steady rate is a line through all these bounds. The lines that pass are a
+polygon in the plane of (shift, drift); the estimate is its middle, and the error at any instant is
+at most the distance to its farthest corner.
+
+>>> exchanges = [Exchange(c0=1_000, n_in=51_200, n_out=51_300, c1=1_500)]
+>>> mapping = fit(exchanges).mapping(at_ns=51_250)
+>>> mapping.shift_ns, mapping.bound_ns
+(-50000, 201)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+__all__ = ["Clock", "Exchange", "Fit", "Mapping", "NoLine", "fit"]
+
+#: The most that two clocks are taken to differ in rate before it is measured: free-running crystals
+#: are specified to 50 ppm or better, and two may differ in opposite directions.
+MAX_DRIFT_PPB = 100_000
+#: How much a rate may change within the window: temperature, and the kernel as it follows NTP.
+WANDER_PPB = 200
+#: The narrowest exchange of each of so many stretches is kept: a longer base for the drift costs
+#: nothing in the precision of the offset.
+STRETCH_NS, STRETCHES = 4_000_000_000, 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """One question and its answer, in nanoseconds: `c0` and `c1` of the controller's clock, `n_in`
+    and `n_out` of the node's.
+    """
+
+    c0: int
+    n_in: int
+    n_out: int
+    c1: int
+
+    @property
+    def width_ns(self) -> int:
+        """Time under way: the round trip without the node's own time."""
+        return (self.c1 - self.c0) - (self.n_out - self.n_in)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapping:
+    """Cluster time is ``local + shift_ns + drift_ppb * 1e-9 * (local - at_ns)``, wrong by at most
+    `bound_ns`.
+    """
+
+    shift_ns: int
+    drift_ppb: float
+    at_ns: int
+    bound_ns: int
+
+    def cluster(self, local_ns: int) -> int:
+        """Cluster time at a node's time."""
+        return local_ns + self.shift_ns + round(self.drift_ppb * 1e-9 * (local_ns - self.at_ns))
+
+    def local(self, cluster_ns: int) -> int:
+        """The node's time at a cluster time."""
+        since = cluster_ns - self.shift_ns - self.at_ns
+        return self.at_ns + round(since / (1 + self.drift_ppb * 1e-9))
+
+    def table(self) -> dict[str, float]:
+        """As the daemon's requests have it."""
+        return dataclasses.asdict(self)
+
+    def behind(self, offset_ns: int, drift_ppb: float, at_ns: int) -> Mapping:
+        """The mapping for a clock that reads `local`, where this one is for ``local + offset_ns +
+        drift_ppb * 1e-9 * (local - at_ns)``.
+        """
+
+        def read(local: int) -> int:
+            return local + offset_ns + round(drift_ppb * 1e-9 * (local - at_ns))
+
+        here = self.at_ns - offset_ns
+        rate = (1 + drift_ppb * 1e-9) * (1 + self.drift_ppb * 1e-9) - 1
+        return Mapping(self.cluster(read(here)) - here, rate * 1e9, here, self.bound_ns + 2)
+
+
+class NoLine(ValueError):
+    """No steady rate fits the exchanges: a clock was set, or changed its rate, or was suspended."""
+
+
+#: A line as (shift - reference in ns, drift in ppb).
+_Line = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """All lines that pass between the bounds: the corners of their polygon. `base_ns` is the node's
+    time at which shifts are counted, `reference_ns` what they are counted from.
+    """
+
+    base_ns: int
+    reference_ns: int
+    corners: tuple[_Line, ...]
+    wander_ppb: float
+
+    def mapping(self, at_ns: int, horizon_ns: int = 0) -> Mapping:
+        """The estimate for the node's times from `at_ns` until `horizon_ns` later."""
+        low_drift, high_drift = _range(drift for _, drift in self.corners)
+        drift = (low_drift + high_drift) / 2
+        low, high = self._shifts(at_ns)
+        shift = self.reference_ns + round((low + high) / 2)
+        widest = 0.0
+        # The distance to each line is linear in time, so it is largest at an end.
+        for when in (at_ns, at_ns + horizon_ns):
+            estimate = (shift - self.reference_ns) + drift * 1e-9 * (when - at_ns)
+            low, high = self._shifts(when)
+            widest = max(widest, high - estimate, estimate - low)
+        # And 1 for the rounding of the shift.
+        return Mapping(shift, drift, at_ns, int(widest) + 1)
+
+    def _shifts(self, when_ns: int) -> tuple[float, float]:
+        since = when_ns - self.base_ns
+        low, high = _range(shift + drift * 1e-9 * since for shift, drift in self.corners)
+        wandered = self.wander_ppb * 1e-9 * max(since, 0)
+        return low - wandered, high + wandered
+
+
+def fit(
+    exchanges: Sequence[Exchange],
+    max_drift_ppb: float = MAX_DRIFT_PPB,
+    wander_ppb: float = WANDER_PPB,
+) -> Fit:
+    """All steady rates that the exchanges allow.
+
+    Parameters
+    ----------
+    exchanges : sequence of Exchange
+        At least one, in the order of time.
+    max_drift_ppb : float
+        The rates differ at most by this.
+    wander_ppb : float
+        Within the time of the exchanges, and until the mapping is used, the rate changes at most by
+        this.
+
+    Raises
+    ------
+    NoLine
+        There is none.
+    """
+    newest = exchanges[-1]
+    base = newest.n_in
+    reference = newest.c0 - newest.n_in
+    # Wide enough for whatever the newest allows, which cuts it first.
+    room = float(abs(newest.width_ns) + max_drift_ppb * 1e-9 * (newest.n_out - newest.n_in) + 1e3)
+    corners: list[_Line] = [
+        (-room, -max_drift_ppb),
+        (room, -max_drift_ppb),
+        (room, max_drift_ppb),
+        (-room, max_drift_ppb),
+    ]
+    for exchange in reversed(exchanges):
+        age_in, age_out = exchange.n_in - base, exchange.n_out - base
+        low = exchange.c0 - exchange.n_in - reference - wander_ppb * 1e-9 * abs(age_in)
+        high = exchange.c1 - exchange.n_out - reference + wander_ppb * 1e-9 * abs(age_out)
+        corners = _cut(corners, 1.0, age_in * 1e-9, low)
+        corners = _cut(corners, -1.0, -age_out * 1e-9, -high)
+        if not corners:
+            raise NoLine("no steady rate fits the exchanges with the node's clock")
+    return Fit(base, reference, tuple(corners), wander_ppb)
+
+
+def _cut(corners: list[_Line], p: float, q: float, least: float) -> list[_Line]:
+    """What of a convex polygon has ``p * x + q * y >= least`` (Sutherland and Hodgman)."""
+    kept: list[_Line] = []
+    # A hair's breadth, so that bounds which touch leave a point and not nothing.
+    over = [p * x + q * y - least + 1e-3 for x, y in corners]
+    for i, (x, y) in enumerate(corners):
+        if over[i] >= 0:
+            kept.append((x, y))
+        j = (i + 1) % len(corners)
+        if (over[i] >= 0) != (over[j] >= 0):
+            share = over[i] / (over[i] - over[j])
+            kept.append((x + share * (corners[j][0] - x), y + share * (corners[j][1] - y)))
+    return kept
+
+
+def _range(values: Iterable[float]) -> tuple[float, float]:
+    all_of_them = list(values)
+    return min(all_of_them), max(all_of_them)
+
+
+class Clock:
+    """What is known of one node's clock: exchanges come in, mappings go out."""
+
+    def __init__(
+        self, max_drift_ppb: float = MAX_DRIFT_PPB, wander_ppb: float = WANDER_PPB
+    ) -> None:
+        self._max_drift_ppb, self._wander_ppb = max_drift_ppb, wander_ppb
+        self._best: list[Exchange] = []
+        #: How often the clock did not fit its own past, which was then dropped.
+        self.jumps = 0
+        self.width_ns: int | None = None
+
+    def add(self, exchange: Exchange) -> None:
+        """Take an exchange in; the narrowest of each stretch of time is kept."""
+        stretch = exchange.n_in // STRETCH_NS
+        if self._best and self._best[-1].n_in // STRETCH_NS == stretch:
+            if exchange.width_ns <= self._aged(self._best[-1], exchange.n_in):
+                self._best[-1] = exchange
+        else:
+            self._best = [*self._best[1 - STRETCHES :], exchange]
+        self.width_ns = min(one.width_ns for one in self._best[-2:])
+
+    def mapping(self, at_ns: int, horizon_ns: int = 0) -> Mapping:
+        """The estimate from `at_ns` of the node's time until `horizon_ns` later.
+
+        Raises
+        ------
+        NoLine
+            There was no exchange yet.
+        """
+        if not self._best:
+            raise NoLine("the node's clock has not been read yet")
+        try:
+            line = fit(self._best, self._max_drift_ppb, self._wander_ppb)
+        except NoLine:
+            # Its past is of no use any more.
+            self.jumps += 1
+            self._best = self._best[-1:]
+            line = fit(self._best, self._max_drift_ppb, self._wander_ppb)
+        return line.mapping(at_ns, horizon_ns)
+
+    def _aged(self, exchange: Exchange, now_ns: int) -> float:
+        """As wide as it is worth now, while the drift is not known."""
+        return exchange.width_ns + 2e-9 * self._max_drift_ppb * (now_ns - exchange.n_in)

@@ -1,0 +1,418 @@
+"""A run over nodes: clocks, start at one instant, heartbeats, reports. Knows nothing of Ray: nodes
+are called through `Peer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from .._errors import Error
+from ._clocks import Clock, Exchange, Mapping
+from ._node import Refused
+
+__all__ = ["Control", "Member", "NodeLost", "Part", "Peer", "Settings"]
+
+T = TypeVar("T")
+
+#: Exchanges with a node before a run, and after it.
+EXCHANGES = 20
+#: Time limits of calls that do more than answer: opening ports and compiling, fetching a report.
+PREPARE_S, FETCH_S = 60.0, 60.0
+#: A node is lost when it was silent for a lease: its traffic has ended by then. A heartbeat goes
+#: out so often in that time.
+BEATS = 4
+
+
+class NodeLost(Error):
+    """A node does not answer, or is gone."""
+
+    def __init__(self, node: str, why: str, gone: bool = False) -> None:
+        super().__init__(f"node {node!r}: {why}")
+        self.node, self.why, self.gone = node, why, gone
+
+
+class Peer(Protocol):
+    """A node as it is reached."""
+
+    name: str
+
+    async def call(self, method: str, *arguments: Any, timeout: float) -> Any:
+        """The answer of a method of `Node`.
+
+        Raises
+        ------
+        NodeLost
+            There was none within `timeout` seconds, or there will be none (`gone`).
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What a node does of a run: the request that its daemon gets, and whether it sends by itself:
+    one that does not cannot know when the run is over.
+    """
+
+    node: str
+    body: dict[str, Any]
+    sends: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a run over nodes is done.
+
+    Attributes
+    ----------
+    lease_s : float
+    on_loss : str
+        ``end`` the run of all nodes when one is lost, or ``continue`` on the others.
+    lead_s : float
+        From the order to start until the start, at least. It grows with the number of nodes and
+        their round trips.
+    max_drift_ppb : float
+    """
+
+    lease_s: float = 2.0
+    on_loss: str = "end"
+    lead_s: float = 0.3
+    max_drift_ppb: float = 100_000.0
+
+
+class Member:
+    """A node in a run."""
+
+    def __init__(self, peer: Peer, max_drift_ppb: float) -> None:
+        self.peer, self.name = peer, peer.name
+        self.clock = Clock(max_drift_ppb)
+        self.mapping: Mapping | None = None
+        self.run: str | None = None
+        self.state = "idle"
+        self.row: dict[str, Any] = {}
+        #: Rates and counts of the latest heartbeat.
+        self.now: dict[str, Any] = {}
+        self.report: dict[str, Any] | None = None
+        #: Why nothing is known of it any more.
+        self.lost: str | None = None
+        self.gone = False
+        #: Silences of more than a lease: from when, and for how long.
+        self.silences: list[tuple[float, float]] = []
+        self.heard = time.monotonic()
+        self.sends = True
+        #: When the heartbeat was sent whose answer `row` is.
+        self.asked_ns = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether its run has ended, as far as it can be known."""
+        return self.run is None or self.gone or self.state in ("done", "failed", "interrupted")
+
+    @property
+    def bound_ns(self) -> int | None:
+        """How well its clock is known."""
+        return None if self.mapping is None else self.mapping.bound_ns
+
+    async def exchange(self, timeout: float) -> int:
+        """Read its clock; its time then."""
+        c0 = time.monotonic_ns()
+        n_in, n_out = await self.peer.call("clock", timeout=timeout)
+        self.clock.add(Exchange(c0, n_in, n_out, time.monotonic_ns()))
+        self.heard = time.monotonic()
+        return int(n_out)
+
+    def took(self, c0: int, answer: dict[str, Any], horizon_ns: int) -> None:
+        """The answer to a heartbeat that was sent at `c0`."""
+        c1, now = time.monotonic_ns(), time.monotonic()
+        self.clock.add(Exchange(c0, answer["n_in"], answer["n_out"], c1))
+        self.mapping = self.clock.mapping(answer["n_out"], horizon_ns)
+        self.heard, self.lost = now, None
+        if "run" in answer:
+            self.row, self.state, self.asked_ns = answer["run"], answer["run"]["state"], c0
+            self.now = answer["now"]
+        elif not answer["alive"] and self.run is not None:
+            self.gone, self.lost = True, "its daemon is gone"
+        elif "refused" in answer:
+            self.lost = answer["refused"][0]
+
+
+class Control:
+    """The controller of one run.
+
+    Parameters
+    ----------
+    peers : sequence of Peer
+    settings : Settings
+    watch : callable, optional
+        Called with this object after each round of heartbeats.
+    """
+
+    def __init__(
+        self,
+        peers: Sequence[Peer],
+        settings: Settings,
+        watch: Callable[[Control], object] | None = None,
+    ) -> None:
+        self.settings, self._watch = settings, watch
+        self.members = {peer.name: Member(peer, settings.max_drift_ppb) for peer in peers}
+        #: Cluster time of the start.
+        self.start_ns: int | None = None
+        #: Why the run was ended before its end; and the signal, if it was one.
+        self.ending: str | None = None
+        self.interrupted: int | None = None
+        self._beats: list[asyncio.Task[None]] = []
+
+    # The whole
+
+    async def run(self, parts: Sequence[Part]) -> None:
+        """Prepare all, start all at one instant, watch, and fetch the reports.
+
+        Raises
+        ------
+        Refused
+            A node cannot do its part, or not in time: nothing was sent anywhere.
+        NodeLost
+            As above, for a node that does not answer.
+        """
+        try:
+            await self.measure()
+            await self.prepare(parts)
+            await self._until_ready()
+            await self._go()
+            await self._until_over()
+            await self.collect()
+        finally:
+            await self.end()
+
+    async def measure(self) -> None:
+        """Read all clocks. A few nodes one after the other, as each would be in the other's way."""
+        members = list(self.members.values())
+        if len(members) <= 16:
+            for member in members:
+                await self._read(member, EXCHANGES)
+        else:
+            exchanges = max(4, min(EXCHANGES, 2000 // len(members)))
+            await _all(self._read(member, exchanges) for member in members)
+
+    async def prepare(self, parts: Sequence[Part]) -> None:
+        """Give each node its part: ports open, everything compiled, nothing sent."""
+        await _all(self._prepare(self.members[part.node], part) for part in parts)
+
+    async def collect(self) -> None:
+        """Fetch the reports of all nodes that answer, and read their clocks once more."""
+        await _all(self._fetch(member) for member in self._running())
+
+    def stop(self, why: str) -> None:
+        """End the run on all nodes; `run` then collects."""
+        if self.ending is None:
+            self.ending = why
+
+    def interrupt(self, number: int) -> None:
+        """A signal: end the run, and report."""
+        self.interrupted = number
+        self.stop(signal.Signals(number).name)
+
+    async def end(self) -> None:
+        """Stop what still runs, and the heartbeats."""
+        await self._stop_all()
+        for task in self._beats:
+            task.cancel()
+        await asyncio.gather(*self._beats, return_exceptions=True)
+
+    def lost(self) -> dict[str, str]:
+        """Nodes whose results are missing or not whole, and why."""
+        found = {}
+        for member in self._running():
+            if member.report is None:
+                found[member.name] = member.lost or f"its run {member.state}, without a report"
+            elif member.silences:
+                at, lasted = member.silences[0]
+                found[member.name] = f"it was silent for {lasted:.1f} s after {at:.1f} s"
+        return found
+
+    def elapsed_s(self) -> float:
+        """Seconds since the start; negative before it."""
+        if self.start_ns is None:
+            return 0.0
+        return (time.monotonic_ns() - self.start_ns) / 1e9
+
+    # Its steps
+
+    def _running(self) -> list[Member]:
+        return [member for member in self.members.values() if member.run is not None]
+
+    @property
+    def _horizon_ns(self) -> int:
+        """How long a mapping is used before the next one comes."""
+        return round(self.settings.lease_s * 1e9)
+
+    async def _read(self, member: Member, exchanges: int) -> None:
+        for _ in range(exchanges):
+            at_ns = await member.exchange(self.settings.lease_s)
+        member.mapping = member.clock.mapping(at_ns, self._horizon_ns)
+
+    async def _prepare(self, member: Member, part: Part) -> None:
+        body = {**part.body, "hold": True}
+        row = _answer(
+            member, await member.peer.call("start", body, member.mapping, timeout=PREPARE_S)
+        )["run"]
+        member.run, member.row, member.state = row["id"], row, row["state"]
+        member.sends = part.sends
+        member.heard = time.monotonic()
+        # At once: others may take longer than its lease to open their ports.
+        self._beats.append(asyncio.create_task(self._beat(member), name=f"beat {member.name}"))
+
+    async def _until_ready(self) -> None:
+        end = time.monotonic() + PREPARE_S
+        while True:
+            waited = [member for member in self._running() if member.state != "ready"]
+            if not waited:
+                return
+            for member in waited:
+                if member.over or self._silent(member):
+                    why = member.row.get("error") or member.lost or member.state
+                    raise NodeLost(member.name, f"not ready: {why}")
+            if time.monotonic() > end or self.ending:
+                names = ", ".join(member.name for member in waited)
+                raise NodeLost(names, self.ending or f"not ready within {PREPARE_S:.0f} s")
+            await asyncio.sleep(0.02)
+
+    async def _go(self) -> None:
+        """Agree on an instant. A node that does not agree in time ends the run everywhere, which is
+        ordered before the instant comes.
+        """
+        members = self._running()
+        trip = max(member.clock.width_ns or 0 for member in members) / 1e9
+        lead = self.settings.lead_s + 4 * trip + 0.002 * len(members)
+        self.start_ns = time.monotonic_ns() + round(lead * 1e9)
+        await _all(self._order(member, lead / 2) for member in members)
+
+    async def _order(self, member: Member, timeout: float) -> None:
+        answer = await member.peer.call(
+            "ask", "POST", f"/runs/{member.run}/go", {"at_ns": self.start_ns}, timeout=timeout
+        )
+        _answer(member, answer)
+
+    async def _until_over(self) -> None:
+        while not all(member.over or self._silent(member) for member in self._running()):
+            if self._watch is not None:
+                self._watch(self)
+            for member in self._running():
+                if self._is_lost(member) and self.settings.on_loss == "end":
+                    self.stop(f"node {member.name!r} was lost: {member.lost}")
+            # A node that receives cannot know when the others have sent all.
+            if self.ending is not None or self._all_sent():
+                await self._stop_all()
+                # They receive what is under way, and write their reports.
+                await self._settled(self.settings.lease_s + 5)
+                return
+            await asyncio.sleep(0.05)
+        if any(not member.over for member in self._running()):
+            # One that is only silent may answer again.
+            await asyncio.sleep(self.settings.lease_s)
+            await self._settled(self.settings.lease_s)
+
+    def _all_sent(self) -> bool:
+        """Whether all nodes have said, after the start, that they have nothing left to send."""
+        start_ns = self.start_ns
+        return start_ns is not None and all(
+            member.over
+            or not member.sends
+            or self._silent(member)
+            or (member.asked_ns > start_ns and bool(member.row.get("sent_all")))
+            for member in self._running()
+        )
+
+    async def _settled(self, patience_s: float) -> None:
+        """Until all that answer are over; at most until then."""
+        end = time.monotonic() + patience_s
+        while time.monotonic() < end:
+            if all(member.over or self._silent(member) for member in self._running()):
+                return
+            await asyncio.sleep(0.05)
+
+    async def _stop_all(self) -> None:
+        live = [member for member in self._running() if not member.over]
+        await asyncio.gather(*(self._stop(member) for member in live), return_exceptions=True)
+
+    async def _stop(self, member: Member) -> None:
+        await member.peer.call(
+            "ask", "POST", f"/runs/{member.run}/stop", timeout=self.settings.lease_s
+        )
+
+    async def _fetch(self, member: Member) -> None:
+        if member.gone or (self._silent(member) and not member.over):
+            return
+        try:
+            answer = await member.peer.call(
+                "ask", "GET", f"/runs/{member.run}/report", timeout=FETCH_S
+            )
+            member.report = _answer(member, answer)
+            await self._read(member, 4)
+        except (NodeLost, Refused) as error:
+            member.lost = member.lost or str(error)
+
+    # Heartbeats
+
+    async def _beat(self, member: Member) -> None:
+        every = self.settings.lease_s / BEATS
+        while not member.over:
+            began = time.monotonic()
+            await self._once(member)
+            await asyncio.sleep(max(0.0, began + every - time.monotonic()))
+
+    async def _narrow(self, member: Member) -> None:
+        """Heartbeats wait for the daemon and for a CPU: some questions that do not, where nodes are
+        few.
+        """
+        for _ in range(min(4, 48 // len(self.members))):
+            await member.exchange(self.settings.lease_s)
+
+    async def _once(self, member: Member) -> None:
+        c0 = time.monotonic_ns()
+        silent_since = member.heard
+        try:
+            answer = await member.peer.call(
+                "beat", c0, member.run, member.mapping, timeout=self.settings.lease_s
+            )
+            member.took(c0, answer, self._horizon_ns)
+            await self._narrow(member)
+        except NodeLost as error:
+            member.lost, member.gone = error.why, member.gone or error.gone
+            return
+        lasted = member.heard - silent_since
+        if lasted > self.settings.lease_s:
+            member.silences.append((self.elapsed_s() - lasted, lasted))
+
+    def _silent(self, member: Member) -> bool:
+        return time.monotonic() - member.heard > self.settings.lease_s
+
+    def _is_lost(self, member: Member) -> bool:
+        if member.gone or (self._silent(member) and not member.over):
+            member.lost = member.lost or f"silent for {self.settings.lease_s:g} s"
+            return True
+        return False
+
+
+def _answer(member: Member, answer: dict[str, Any]) -> Any:
+    if "refused" in answer:
+        message, status, code = answer["refused"]
+        raise Refused(f"node {member.name!r}: {message}", status, code)
+    return answer["ok"]
+
+
+async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
+    """All of it; the first error ends the others."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)
+        raise

@@ -1,0 +1,76 @@
+"""Runs a command that ends with the process that started it, however that ends.
+
+``python -I -S _keeper.py [--kill] [--remove FOLDER] COMMAND...`` passes on its standard output and
+error. Its standard input is a pipe whose other end its parent holds: end of file means that the
+parent is gone, by exit, crash or SIGKILL. The command then gets SIGTERM, and SIGKILL after some
+seconds (with ``--kill`` at once), and the folder is removed. It stays apart from its command, since
+``PR_SET_PDEATHSIG`` of a program with file capabilities is cleared when it starts.
+
+Standard library only, as it starts with each node.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+PR_SET_PDEATHSIG = 1
+#: A daemon ends within two seconds.
+PATIENCE_S = 4
+
+
+def _dies_with_parent() -> None:
+    # For a keeper that is itself killed.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def main() -> int:
+    # With the terminal's Ctrl-C the parent ends first, in its own way.
+    os.setsid()
+    words = sys.argv[1:]
+    at_once = words[0] == "--kill"
+    if at_once:
+        del words[0]
+    folder = None
+    if words[0] == "--remove":
+        folder = words[1]
+        del words[:2]
+    child = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        preexec_fn=_dies_with_parent,
+    )
+    orphaned = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    threading.Thread(
+        target=_until_parent_ends, args=(child, at_once, orphaned), daemon=True
+    ).start()
+    status = child.wait()
+    # A parent that lives reads the log there first.
+    if folder is not None and orphaned.is_set():
+        shutil.rmtree(folder, ignore_errors=True)
+    return status if status >= 0 else 128 - status
+
+
+def _until_parent_ends(
+    child: "subprocess.Popen[bytes]", at_once: bool, orphaned: threading.Event
+) -> None:
+    while os.read(0, 4096):
+        pass
+    orphaned.set()
+    if at_once:
+        return child.kill()
+    # One that was stopped (SIGSTOP) hears nothing until it goes on.
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        child.send_signal(number)
+    try:
+        child.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""What runs on a node: its daemon, its clock, and the renewal of leases. Knows nothing of Ray,
+which only makes it an actor (`_ray`).
+
+A run's lease is renewed by the controller's heartbeats and by nothing else: no timer of the node
+can keep traffic alive. When heartbeats stop, the daemon ends the traffic within the lease.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+import urllib.parse
+from typing import Any
+
+from .._errors import Error, ServerError
+from .._http import Http
+from ._clocks import Mapping
+from ._daemon import Daemon
+from ._inventory import NodeEntry
+
+__all__ = ["Node", "Refused"]
+
+
+class Refused(Error):
+    """A node's daemon refuses a request.
+
+    Attributes
+    ----------
+    status : int
+    code : str
+    """
+
+    def __init__(self, message: str, status: int, code: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+class _Skew:
+    """The clock of this machine, with an artificial error.
+
+    CLOCK_MONOTONIC is read here and not asked of the daemon: it is the engine's clock as well,
+    since both are processes of one machine, and a request to the daemon would only widen the bound.
+    """
+
+    def __init__(self, offset_ns: int, drift_ppb: float) -> None:
+        self.offset_ns, self.drift_ppb, self.since = offset_ns, drift_ppb, time.monotonic_ns()
+
+    def now(self) -> int:
+        local = time.monotonic_ns()
+        return local + self.offset_ns + round(self.drift_ppb * 1e-9 * (local - self.since))
+
+    def engine(self, mapping: Mapping) -> Mapping:
+        """A mapping of this clock, as one of the engine's."""
+        if not self.offset_ns and not self.drift_ppb:
+            return mapping
+        return mapping.behind(self.offset_ns, self.drift_ppb, self.since)
+
+
+class Node:
+    """A node, as its controller calls it. Answers are plain values; a refusal is a value too, as
+    not every exception survives the way through other processes.
+    """
+
+    def __init__(self, entry: NodeEntry, lease_s: float, ports: tuple[str, ...] = ()) -> None:
+        self.entry, self.lease_s = entry, lease_s
+        self._clock = _Skew(entry.clock_offset_ns, entry.clock_drift_ppb)
+        self._daemon = Daemon(entry.squall, entry.data, lease_s, (*entry.allow, *ports))
+        # A daemon that hangs must not hold up the heartbeat that would find it out.
+        self._quick = Http(self._daemon.http.url, self._daemon.http.token, None, lease_s / 2)
+        self._check_clock()
+        #: When its controller was last heard of.
+        self.heard = time.monotonic()
+
+    def hello(self) -> dict[str, Any]:
+        """What and where it is."""
+        return {
+            "node": self.entry.name,
+            "host": socket.gethostname(),
+            "kernel": platform.release(),
+            "cpus": len(os.sched_getaffinity(0)),
+            "pid": os.getpid(),
+            "daemon_pid": self._daemon.process.pid,
+            "version": self._daemon.info.get("version"),
+            "data": str(self._daemon.data),
+            "lease_s": self.lease_s,
+            "alive": self._daemon.alive(),
+        }
+
+    def clock(self) -> tuple[int, int]:
+        """The node's time when the question came, and when the answer left."""
+        now = self._clock.now()
+        self.heard = time.monotonic()
+        return now, now
+
+    def beat(
+        self, sent_ns: int, run: str | None = None, mapping: Mapping | None = None
+    ) -> dict[str, Any]:
+        """A heartbeat: renews the lease of `run` and its clock, and says how it is.
+
+        A heartbeat that was long under way renews nothing: its controller may be gone.
+        """
+        came = self._clock.now()
+        self.heard = time.monotonic()
+        late = mapping is not None and (
+            mapping.cluster(came) - mapping.bound_ns - sent_ns > self.lease_s * 0.5e9
+        )
+        answer: dict[str, Any] = {"n_in": came, "late": late, "alive": self._daemon.alive()}
+        if run is not None and not late:
+            answer.update(self._renew(run, mapping))
+        answer["n_out"] = self._clock.now()
+        return answer
+
+    def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        """A request to the daemon: ``{"ok": JSON}`` or ``{"refused": (message, status, code)}``."""
+        return self._answer(self._daemon.http, method, path, body)
+
+    def start(self, body: dict[str, Any], mapping: Mapping | None) -> dict[str, Any]:
+        """Start a run; its lease is renewed by `beat` from now on."""
+        clock = {} if mapping is None else {"clock": self._clock.engine(mapping).table()}
+        return self.ask("POST", "/runs", {**body, **clock, "ttl_s": self.lease_s})
+
+    def put(self, name: str, content: bytes, last: bool) -> dict[str, Any]:
+        """Store a file that profiles can name. It comes in pieces, as Ray's memory is small."""
+        path = self._daemon.data / f"upload-{urllib.parse.quote(name, safe='')}"
+        with path.open("ab") as file:
+            file.write(content)
+        if not last:
+            return {"ok": None}
+        try:
+            with path.open("rb") as file:
+                target = f"/squall/v1/files/{urllib.parse.quote(name)}"
+                self._daemon.http.send("PUT", target, upload=file)
+        except ServerError as error:
+            return {"refused": (str(error), error.status, error.code)}
+        finally:
+            path.unlink()
+        return {"ok": None}
+
+    def log(self, offset: int) -> bytes:
+        """The daemon's log from `offset` on, at most 1 MB."""
+        with self._daemon.log.open("rb") as file:
+            file.seek(offset)
+            return file.read(1 << 20)
+
+    def end(self) -> None:
+        """End the daemon, and with it all traffic."""
+        self._quick.close()
+        self._daemon.end()
+
+    def _renew(self, run: str, mapping: Mapping | None) -> dict[str, Any]:
+        if mapping is not None:
+            clock = self._clock.engine(mapping).table()
+            self._answer(self._quick, "PUT", f"/runs/{run}/clock", clock)
+        answer = self._answer(self._quick, "GET", f"/runs/{run}/stats")
+        if "ok" not in answer:
+            return {"refused": answer["refused"]}
+        stats = answer["ok"]
+        # The report so far stays here: of many streams it is long.
+        return {"run": stats["run"], "now": _now(stats["sample"], stats["report"])}
+
+    def _answer(self, http: Http, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        try:
+            reply = http.send(method, f"/squall/v1{path}", body)
+            return {"ok": reply.json() if reply.body else None}
+        except ServerError as error:
+            gone = "" if self._daemon.alive() else f"\n  {self._daemon.last_words()}"
+            return {"refused": (f"{error}{gone}", error.status, error.code)}
+        except Error as error:
+            return {"refused": (str(error), 400, type(error).__name__)}
+
+    def _check_clock(self) -> None:
+        """The daemon's clock is the one that is read here, which a time namespace of either would
+        change.
+        """
+        before = time.monotonic_ns()
+        engine = self._daemon.ask("GET", "/clock")["monotonic_ns"]
+        after = time.monotonic_ns()
+        if not before <= engine <= after:
+            self.end()
+            raise Error(
+                f"node {self.entry.name!r}: the clock of its daemon differs by about"
+                f" {(engine - after) / 1e9:.3f} s from that of its Ray worker\n"
+                "  try both in one time namespace (one container)"
+            )
+
+
+def _now(sample: dict[str, Any] | None, report: dict[str, Any] | None) -> dict[str, Any]:
+    """What of a node is shown live: rates, and counts so far."""
+    ports = (report or {}).get("ports", [])
+    rates = (sample or {}).get("ports", [])
+    streams = (sample or {}).get("streams", [])
+    return {
+        "tx_pps": sum(port["tx_pps"] for port in rates),
+        "rx_pps": sum(port["rx_pps"] for port in rates),
+        "tx_packets": sum(port["tx"]["packets"] for port in ports),
+        "rx_packets": sum(port["rx"]["packets"] for port in ports),
+        "lost": sum(stream["lost"] for stream in streams),
+    }

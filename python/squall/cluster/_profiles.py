@@ -1,0 +1,118 @@
+"""A profile for each node: all ports, those of other nodes as ``elsewhere:``, and the files that it
+names.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .._errors import ProfileError
+from .._profile import Profile
+from ._control import Part
+from ._inventory import Inventory
+
+__all__ = ["Job", "job"]
+
+#: Of the daemon's uploads.
+LARGEST = 512 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What the nodes get.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+    files : mapping of str to Path
+        Files of this machine by the names that the profiles have for them.
+    """
+
+    parts: tuple[Part, ...]
+    files: Mapping[str, pathlib.Path]
+
+
+def job(
+    inventory: Inventory, path: str | os.PathLike[str], options: Mapping[str, Any], name: str
+) -> Job:
+    """A profile's parts.
+
+    Raises
+    ------
+    ProfileError
+        The profile has mistakes, or ports that the inventory lacks.
+    """
+    profile = Profile.load(path)
+    table = profile.to_dict()
+    missing = [port for port in table["ports"] if port not in inventory.ports]
+    if missing:
+        known = ", ".join(inventory.ports) or "none"
+        raise ProfileError(
+            f"{os.fspath(path)}: the inventory has no port {missing[0]!r}: it has {known}\n"
+            f'  try {missing[0]} = "NODE/ADDRESS" below [ports] of the inventory'
+        )
+    files: dict[str, pathlib.Path] = {}
+    folder = pathlib.Path(path).resolve().parent
+    table = _named(table, lambda text: _file(text, folder, files))
+    used = set(table["ports"])
+    nodes = [node for node in inventory.senders() if used & set(inventory.own_ports(node))]
+    return Job(tuple(_part(inventory, node, table, options, name) for node in nodes), files)
+
+
+def _part(
+    inventory: Inventory, node: str, table: Mapping[str, Any], options: Mapping[str, Any], name: str
+) -> Part:
+    profile = copy.deepcopy(dict(table))
+    addresses = inventory.ports_of(node)
+    profile["ports"] = {port: addresses[port] for port in table["ports"]}
+    number, parts = inventory.part_of(node)
+    share = {} if parts == 1 else {"part": f"{number}/{parts}"}
+    body = {"profile": profile, "name": name, "owner": "squall cluster", "node": node}
+    body = {**body, **share, "options": dict(options)}
+    return Part(node, body, sends=bool(_senders(table) & set(inventory.own_ports(node))))
+
+
+def _senders(table: Mapping[str, Any]) -> set[str]:
+    """Ports that send by themselves; others only receive, or answer."""
+    keys = ("port", "port2")
+    kinds = ("stream", "replay", "attack")
+    rows = [row for kind in kinds for row in table.get(kind, ())]
+    found = {row[key] for row in rows for key in keys if row.get(key) is not None}
+    if any("port" not in row for row in rows):
+        # Without a name it is the first.
+        found.add(next(iter(table["ports"])))
+    if flows := table.get("flows"):
+        found.add(flows["clients"])
+    return found
+
+
+def _named(value: Any, name: Callable[[str], str]) -> Any:
+    """With every text as `name` has it."""
+    if isinstance(value, dict):
+        return {key: _named(item, name) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_named(item, name) for item in value]
+    return name(value) if isinstance(value, str) else value
+
+
+def _file(text: str, folder: pathlib.Path, files: dict[str, pathlib.Path]) -> str:
+    """The name at the daemon for what is a file's path here."""
+    if len(text) > 4096 or "\n" in text or not text.strip("./ "):
+        return text
+    said, hash_mark, packet = text.partition("#")
+    path = folder / said
+    if not ("." in path.name or os.sep in said) or not path.is_file():
+        return text
+    if path.stat().st_size > LARGEST:
+        raise ProfileError(f"{path}: more than 512 MiB, the most that a node takes in")
+    # Two files of one name are two.
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+    name = f"cluster-{digest}-{path.name}"
+    files[name] = path
+    return name + hash_mark + packet

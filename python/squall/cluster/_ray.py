@@ -1,0 +1,318 @@
+"""Ray: a cluster is connected to, node actors are made and called. No other module imports it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import json
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from .._errors import Error
+from ._control import NodeLost
+from ._host import Host, down, environment, up
+from ._inventory import Inventory, NodeEntry
+from ._node import Node
+
+try:
+    import ray
+    import ray.exceptions
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+except ImportError:
+    raise Error(
+        f"cannot import Ray with {sys.executable}: {sys.exc_info()[1]}\n"
+        f"  try {sys.executable} -m pip install 'squall[cluster]'"
+    ) from None
+
+__all__ = ["Connected", "RayPeer", "bring_down", "bring_up"]
+
+NAMESPACE = "squall"
+#: Until the head's port answers.
+CONNECT_S = 5.0
+#: Creating an actor with its daemon, and ending it.
+CREATE_S, END_S = 60.0, 10.0
+#: Longer than all that a controller does without a heartbeat: opening ports, fetching reports.
+FORGOTTEN_S = 90.0
+#: Threads of an actor: a report that is fetched must not hold up a heartbeat.
+THREADS = 4
+
+
+class RayPeer:
+    """A node's actor."""
+
+    def __init__(self, name: str, actor: Any) -> None:
+        self.name, self.actor = name, actor
+
+    async def call(self, method: str, *arguments: Any, timeout: float) -> Any:
+        """As `Peer`."""
+        try:
+            reference = getattr(self.actor, method).remote(*arguments)
+            return await asyncio.wait_for(asyncio.wrap_future(reference.future()), timeout)
+        except asyncio.TimeoutError:
+            raise NodeLost(self.name, f"no answer to {method} within {timeout:g} s") from None
+        except ray.exceptions.RayActorError as error:
+            raise NodeLost(self.name, _brief(error), gone=True) from None
+        except ray.exceptions.RayError as error:
+            raise NodeLost(self.name, _brief(error)) from None
+
+
+class SquallNode(Node):
+    """A node in a worker process of Ray, which ends with it: when it is asked to, or, unless it
+    `stays`, some time after its controller was last heard of. Ray ends it as well when its
+    controller is gone, but needs a connection to notice that.
+    """
+
+    def __init__(
+        self, entry: NodeEntry, lease_s: float, ports: tuple[str, ...], stays: bool
+    ) -> None:
+        super().__init__(entry, lease_s, ports)
+        if not stays:
+            threading.Thread(target=self._until_forgotten, daemon=True).start()
+
+    def end(self) -> None:
+        """As `Node.end`; without asking Ray, whose head may be gone."""
+        super().end()
+        # After the answer has left.
+        threading.Timer(0.2, os._exit, (0,)).start()
+
+    def _until_forgotten(self) -> None:
+        while time.monotonic() - self.heard < FORGOTTEN_S:
+            time.sleep(1)
+        self.end()
+
+
+class Connected:
+    """This process as a driver of the inventory's Ray cluster."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        address = inventory.ray or ""
+        options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+        if inventory.start is not None:
+            address = f"{inventory.start.head}:{inventory.start.port}"
+            options["_node_ip_address"] = inventory.start.head
+        _reachable(address)
+        try:
+            ray.init(
+                address=address,
+                namespace=NAMESPACE,
+                **options,
+            )
+        except (
+            ConnectionError,
+            RuntimeError,
+            ValueError,
+            OSError,
+            ray.exceptions.RayError,
+        ) as error:
+            raise Error(
+                f"cannot connect to Ray at {address}: {_brief(error)}\n  try squall cluster up, or"
+                f" on this machine: ray start --address={address}"
+            ) from None
+
+    def __enter__(self) -> Connected:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        ray.shutdown()
+
+    def machines(self) -> list[dict[str, Any]]:
+        """As Ray lists them."""
+        return list(ray.nodes())  # type: ignore[no-untyped-call]
+
+    def found(self, entry: NodeEntry) -> RayPeer | None:
+        """The node's actor, if there is one."""
+        with contextlib.suppress(ValueError):
+            return RayPeer(entry.name, ray.get_actor(_actor(entry.name), namespace=NAMESPACE))
+        return None
+
+    def peers(self, names: Iterable[str], stays: bool) -> list[RayPeer]:
+        """The actors of nodes; those that are not there are made. With `stays` they outlive this
+        process, until `squall cluster down`.
+
+        Raises
+        ------
+        NodeLost
+            One cannot be made; the message says what to try.
+        """
+        entries = [self.inventory.nodes[name] for name in names]
+        peers = [self.found(entry) or self._make(entry, stays) for entry in entries]
+        for peer in peers:
+            self._greet(peer)
+        return peers
+
+    def end(self, peers: Iterable[RayPeer]) -> None:
+        """End daemons and actors, within a time limit for all of them. Those that do not hear it
+        end with this process, or were made to stay.
+        """
+        asked = {peer.actor.end.remote(): peer for peer in peers}
+        done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=END_S)
+        for reference in done:
+            with contextlib.suppress(ray.exceptions.RayError, ValueError):
+                ray.kill(asked[reference].actor)
+
+    def _make(self, entry: NodeEntry, stays: bool) -> RayPeer:
+        ports = tuple(
+            place.address
+            for places in self.inventory.ports.values()
+            for place in places
+            if place.node == entry.name
+        )
+        where = self._where(entry)
+        actor = (
+            ray.remote(SquallNode)
+            .options(
+                name=_actor(entry.name),
+                lifetime="detached" if stays else None,
+                num_cpus=0,
+                max_restarts=0,
+                max_concurrency=THREADS,
+                **where,
+            )
+            .remote(entry, self.inventory.lease_s, ports, stays)
+        )
+        return RayPeer(entry.name, actor)
+
+    def _where(self, entry: NodeEntry) -> dict[str, Any]:
+        """What binds an actor to the node's machine."""
+        alive = [machine for machine in self.machines() if machine["Alive"]]
+        known = ", ".join(sorted(str(machine["NodeManagerAddress"]) for machine in alive))
+        for machine in alive:
+            if entry.ray_id is not None:
+                here = machine["NodeID"] == entry.ray_id
+            elif entry.resource is not None:
+                here = entry.resource in machine["Resources"]
+            else:
+                here = machine["NodeManagerAddress"] == entry.address
+            if here:
+                strategy = NodeAffinitySchedulingStrategy(machine["NodeID"], soft=False)
+                return {"scheduling_strategy": strategy}
+        sought = entry.address or entry.resource or entry.ray_id
+        raise NodeLost(
+            entry.name,
+            f"Ray has no live machine {sought!r}; it has {known}\n  try ray start"
+            " --address=HEAD:PORT there, or correct the inventory",
+        )
+
+    def _greet(self, peer: RayPeer) -> dict[str, Any]:
+        try:
+            hello: dict[str, Any] = ray.get(peer.actor.hello.remote(), timeout=CREATE_S)
+        except ray.exceptions.GetTimeoutError:
+            raise NodeLost(peer.name, f"not up after {CREATE_S:.0f} s") from None
+        except ray.exceptions.RayError as error:
+            raise NodeLost(peer.name, _brief(error), gone=True) from None
+        if not hello["alive"]:
+            raise NodeLost(
+                peer.name, "its daemon has ended\n  try squall cluster down, and up again"
+            )
+        return hello
+
+
+def _reachable(address: str) -> None:
+    """Whether the head's port answers: Ray itself would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host, int(port)), CONNECT_S).close()
+    except OSError as error:
+        raise Error(
+            f"cannot connect to Ray at {address}: {error}\n  try squall cluster up, or correct ray"
+            " in the inventory"
+        ) from None
+
+
+def bring_up(inventory: Inventory) -> Iterator[str]:
+    """Start Ray on this machine and on all nodes, unless the inventory names a cluster; yields what
+    was done.
+    """
+    if inventory.start is None:
+        return
+    head, *others = _hosts(inventory)
+    up(head)
+    yield f"head {head.address}:{head.port} is up"
+    with ThreadPoolExecutor(16) as pool:
+        for host, answer in zip(others, pool.map(lambda h: _on(inventory, h, "up"), others)):
+            if "error" in answer:
+                raise NodeLost(host.name, answer["error"])
+            yield f"node {host.name} ({host.address}) is up"
+
+
+def bring_down(inventory: Inventory) -> Iterator[str]:
+    """Stop what `bring_up` has started; yields what was done."""
+    if inventory.start is None:
+        return
+    head, *others = _hosts(inventory)
+    with ThreadPoolExecutor(16) as pool:
+        for host, answer in zip(others, pool.map(lambda h: _on(inventory, h, "down"), others)):
+            yield f"node {host.name}: {answer.get('error') or 'is down'}"
+    down(head.cluster, head.name)
+    yield f"head {head.address} is down"
+
+
+def _hosts(inventory: Inventory) -> list[Host]:
+    """The head's machine first, which may have a node as well."""
+    start = inventory.start
+    assert start is not None
+
+    def host(name: str, address: str, head: str | None) -> Host:
+        return Host(
+            inventory.name,
+            name,
+            address,
+            head,
+            start.port,
+            start.dashboard,
+            start.object_store_mb,
+            start.worker_ports,
+            environment(inventory),
+        )
+
+    head = f"{start.head}:{start.port}"
+    rest = {n.address: n.name for n in inventory.nodes.values() if n.address != start.head}
+    return [host("head", start.head, None)] + [
+        host(name, str(address), head) for address, name in rest.items()
+    ]
+
+
+def _on(inventory: Inventory, host: Host, action: str) -> dict[str, Any]:
+    """`_host` on a node's machine; within a time limit."""
+    start = inventory.start
+    assert start is not None
+    reach = start.reach.format(name=host.name, address=host.address)
+    table = json.dumps({**vars(host), "environment": dict(host.environment)})
+    command = [start.python, "-m", "squall.cluster", "host", action]
+    words = shlex.split(reach)
+    # ssh hands its words to a shell, others run them.
+    if words and os.path.basename(words[0]) == "ssh":
+        words.append(shlex.join(command))
+    else:
+        words += command
+    try:
+        done = subprocess.run(words, input=table, capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"error": f"{reach}: {error}"}
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        return {"error": f"{shlex.join(words)}: {(done.stderr or done.stdout).strip()[-500:]}"}
+    return answer
+
+
+def _actor(node: str) -> str:
+    return f"squall:{node}"
+
+
+def _brief(error: BaseException) -> str:
+    """The line of an error of Ray that says what went wrong: its others are its own stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if "Error:" in line]
+    return (said or lines or [type(error).__name__])[-1 if said else 0]

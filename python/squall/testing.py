@@ -1,0 +1,338 @@
+"""Clusters of one machine, for tests: nodes in network namespaces with a Ray each, as on machines
+of their own.
+
+::
+
+    with squall.testing.local_cluster(3) as cluster:
+        inventory = cluster.ports(A="node1/af_packet:eth1", B="node2/af_packet:eth1")
+        cluster.run("squall", "run", "load.toml", "--nodes", str(inventory))
+        cluster.cut("node2")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import socketserver
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ._binary import find_binary
+from ._errors import PortError
+from .cluster._daemon import KEPT
+
+__all__ = ["LocalCluster", "Machine", "local_cluster"]
+
+#: RFC 6598: of no network that this machine is likely to be in.
+CONTROL = "100.90.0"
+#: The command that takes ssh's place.
+ENTER = """
+import json, socket, sys
+with socket.socket(socket.AF_UNIX) as door:
+    door.connect({socket!r})
+    door.sendall(json.dumps([sys.stdin.read(), *sys.argv[1:]]).encode() + b"\\n")
+    status, out, err = json.load(door.makefile())
+sys.stdout.write(out)
+sys.stderr.write(err)
+sys.exit(status)
+"""
+#: The first process of a machine: waits for those that others leave.
+REAPER = """
+import os, time
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        time.sleep(0.1)
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """Namespaces that stand for a machine: network, processes, mounts and host name.
+
+    Attributes
+    ----------
+    name : str
+    address : str
+        On the control network.
+    pid : int
+        Its first process, in whose namespaces commands run.
+    """
+
+    name: str
+    address: str
+    pid: int
+    process: subprocess.Popen[bytes]
+
+    @property
+    def mac(self) -> str:
+        """Of its port ``eth1``."""
+        return f"02:00:00:00:00:{int(self.address.rpartition('.')[2]):02x}"
+
+    def command(self, *argv: str) -> list[str]:
+        """`argv`, as it is run there."""
+        return ["nsenter", "-t", str(self.pid), "-n", "-m", "-u", "-p", "--", *argv]
+
+    def run(self, *argv: str, timeout: float = 60) -> str:
+        """Run a command there; its standard output.
+
+        Raises
+        ------
+        PortError
+            It fails.
+        """
+        return _run(self.command(*argv), timeout)
+
+    def outside(self, *argv: str) -> str:
+        """As `run`, only in its network: processes have the numbers that this process sees."""
+        return _run(["nsenter", "-t", str(self.pid), "-n", "--", *argv], 60)
+
+    def counter(self, interface: str, name: str = "rx_packets") -> int:
+        """A counter of one of its interfaces."""
+        links = json.loads(self.run("ip", "-j", "-s", "link", "show", interface))
+        return int(links[0]["stats64"][name[:2]][name[3:]])
+
+
+@dataclasses.dataclass
+class LocalCluster:
+    """What `local_cluster` yields.
+
+    Attributes
+    ----------
+    nodes : mapping of str to Machine
+        ``node1`` ... The controller and Ray's head run on the first.
+    switch : Machine
+        Two bridges that join them: ``control``, and ``test`` for their ports ``eth1``. Its end of
+        node1's port is ``test-1``, that of its control link ``control-1``.
+    folder : pathlib.Path
+    inventory : pathlib.Path
+        Its nodes, with no ports yet.
+    """
+
+    nodes: Mapping[str, Machine]
+    switch: Machine
+    folder: pathlib.Path
+    inventory: pathlib.Path
+    environment: Mapping[str, str]
+
+    def ports(self, **places: str | Sequence[str]) -> pathlib.Path:
+        """An inventory with these ports: ``A="node1/af_packet:eth1"``."""
+        text = f"{self.inventory.read_text()}\n[ports]\n"
+        text += "".join(f"{name} = {json.dumps(place)}\n" for name, place in places.items())
+        file = self.folder / f"ports-{'-'.join(places)}-{time.monotonic_ns()}.toml"
+        file.write_text(text)
+        return file
+
+    def popen(self, *argv: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a command on the controller's machine."""
+        command = self.nodes["node1"].command("env", *self._set(), *argv)
+        return subprocess.Popen(command, text=True, **options)
+
+    def run(self, *argv: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        """Run a command on the controller's machine, whatever its exit status."""
+        command = self.nodes["node1"].command("env", *self._set(), *argv)
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+
+    def python(self, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        """``python -m squall.cluster`` on the controller's machine."""
+        return self.run(sys.executable, "-m", "squall.cluster", *arguments, timeout=timeout)
+
+    def cut(self, node: str) -> None:
+        """Cut a node's control link."""
+        self._link(node, "down")
+
+    def mend(self, node: str) -> None:
+        """Restore it."""
+        self._link(node, "up")
+
+    def _link(self, node: str, state: str) -> None:
+        number = list(self.nodes).index(node) + 1
+        self.switch.run("ip", "link", "set", f"control-{number}", state)
+
+    def _set(self) -> list[str]:
+        return [f"{name}={value}" for name, value in self.environment.items()]
+
+
+@contextlib.contextmanager
+def local_cluster(
+    nodes: int, *, dashboard: bool = False, ray: bool = True, lease: str = "2 s", up: bool = True
+) -> Iterator[LocalCluster]:
+    """A cluster of namespaces, with the real Ray and the real daemons; all of it ends with the
+    block, or with this process, however that ends.
+
+    Parameters
+    ----------
+    nodes : int
+    dashboard : bool
+        Start Ray's dashboard, on loopback of node1.
+    ray : bool
+        Start Ray on the machines.
+    lease : str
+    up : bool
+        Start the nodes, too (`squall cluster up`). Without, each run starts those that it needs.
+
+    Raises
+    ------
+    PortError
+        It needs root, `ip`, `nsenter` and `unshare`; the message says what lacks.
+    """
+    for command in ("ip", "bridge", "nsenter", "unshare", "mount"):
+        if shutil.which(command) is None:
+            raise PortError(f"local_cluster: cannot find {command}\n  try apt-get install iproute2")
+    if os.geteuid() != 0:
+        raise PortError("local_cluster: namespaces of several machines need root")
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sq-")))
+        made = [
+            stack.enter_context(_machine(name, address))
+            for name, address in [
+                ("switch", ""),
+                *((f"node{i}", f"{CONTROL}.{i}") for i in range(1, nodes + 1)),
+            ]
+        ]
+        switch, machines = made[0], {machine.name: machine for machine in made[1:]}
+        _wire(switch, list(machines.values()))
+        environment = {
+            "XDG_STATE_HOME": str(folder / "state"),
+            "SQUALL": os.path.abspath(find_binary()),
+            "SQUALL_PYTHON": sys.executable,
+        }
+        stack.enter_context(_Door(folder / "door", machines, environment))
+        inventory = _inventory(folder, list(machines.values()), dashboard, lease)
+        cluster = LocalCluster(machines, switch, folder, inventory, environment)
+        if ray:
+            stack.callback(cluster.python, "down", str(inventory))
+            only = [] if up else ["--only-ray"]
+            done = cluster.python("up", str(inventory), *only, timeout=300)
+            if done.returncode:
+                raise PortError(f"local_cluster: {done.stderr.strip() or done.stdout.strip()}")
+        yield cluster
+
+
+@contextlib.contextmanager
+def _machine(name: str, address: str) -> Iterator[Machine]:
+    """Namespaces, until the block ends: their first process takes all others with it."""
+    # Ray keeps sockets and logs below /tmp/ray, and finds by them what runs on this machine.
+    script = (
+        "mkdir -p /tmp/ray && mount -t tmpfs ray /tmp/ray && mount --make-private /tmp/ray &&"
+        f" hostname {name} && ip link set lo up && echo $(cut -d' ' -f1 /proc/self/stat) &&"
+        f" exec {shlex.join([sys.executable, '-I', '-S', '-c', REAPER])}"
+    )
+    unshare = ["unshare", "--net", "--mount", "--uts", "--pid", "--fork"]
+    unshare += ["--mount-proc", "--kill-child"]
+    process = subprocess.Popen(
+        [*KEPT, "--kill", *unshare, "sh", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdin is not None and process.stdout is not None
+        if not process.stdout.readline().strip():
+            raise PortError(f"local_cluster: no namespaces for {name}")
+        yield Machine(name, address, _first(process.pid), process)
+    finally:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        process.wait(20)
+        process.stdout.close()
+
+
+def _first(keeper: int) -> int:
+    """The first process in the namespaces: the keeper's child's child."""
+    pid = keeper
+    for _ in range(2):
+        pid = int(pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    return pid
+
+
+def _wire(switch: Machine, machines: Sequence[Machine]) -> None:
+    for bridge in ("control", "test"):
+        switch.run("ip", "link", "add", bridge, "type", "bridge", "stp_state", "0")
+        switch.run("ip", "link", "set", bridge, "up")
+    for number, machine in enumerate(machines, 1):
+        for bridge, interface in (("control", "control"), ("test", "eth1")):
+            end = f"{bridge}-{number}"
+            peer = ["peer", "name", interface, "netns", str(machine.pid)]
+            switch.outside("ip", "link", "add", end, "type", "veth", *peer)
+            switch.run("ip", "link", "set", end, "master", bridge, "up")
+        machine.run("ip", "link", "set", "eth1", "address", machine.mac)
+        # A frame to a node that has not sent yet would go to all.
+        switch.run("bridge", "fdb", "add", machine.mac, "dev", f"test-{number}", "master", "static")
+        machine.run("sysctl", "-qw", "net.ipv6.conf.eth1.disable_ipv6=1")
+        machine.run("ip", "addr", "add", f"{machine.address}/24", "dev", "control")
+        for interface in ("control", "eth1"):
+            machine.run("ip", "link", "set", interface, "up")
+
+
+def _inventory(
+    folder: pathlib.Path,
+    machines: Sequence[Machine],
+    dashboard: bool,
+    lease: str,
+) -> pathlib.Path:
+    enter = folder / "enter"
+    enter.write_text(f"#!{sys.executable} -IS\n{ENTER.format(socket=str(folder / 'door'))}")
+    enter.chmod(0o755)
+    text = (
+        f'[cluster]\nname = "local"\nlease = "{lease}"\n\n'
+        f'[cluster.start]\nhead = "{machines[0].address}"\npython = "{sys.executable}"\n'
+        f'reach = "{enter} {{name}}"\ndashboard = {str(dashboard).lower()}\n\n'
+    )
+    for machine in machines:
+        text += f'[node.{machine.name}]\naddress = "{machine.address}"\n\n'
+    file = folder / "inventory.toml"
+    file.write_text(text)
+    return file
+
+
+class _Door(socketserver.ThreadingUnixStreamServer):
+    """What sshd is on real machines: a process of one cannot see those of another."""
+
+    daemon_threads = True
+
+    def __init__(
+        self, path: pathlib.Path, machines: Mapping[str, Machine], environment: Mapping[str, str]
+    ) -> None:
+        super().__init__(str(path), _Request)
+        self.machines, self.environment = machines, environment
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _Request(socketserver.StreamRequestHandler):
+    """A command for a machine: its standard input, the machine's name, and words."""
+
+    server: _Door
+
+    def handle(self) -> None:
+        text, name, *argv = json.loads(self.rfile.readline())
+        words = [f"{key}={value}" for key, value in self.server.environment.items()]
+        done = subprocess.run(
+            self.server.machines[name].command("env", *words, *argv),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        self.wfile.write(json.dumps([done.returncode, done.stdout, done.stderr]).encode())
+
+
+def _run(command: list[str], timeout: float) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    if done.returncode:
+        raise PortError(f"{shlex.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
