@@ -33,7 +33,7 @@ bench: ## speed, rate accuracy and the peers beside us; figures go to benches/ru
 	@scripts/bench
 
 campaign: ## binaries with one feature each; the whole verdict matrix: every device, port, source and disturbance (some 20 minutes, as root)
-	@scripts/setup rust system
+	@scripts/setup rust python system
 	@scripts/campaign
 
 dpdk: ## the shim that dpdk ports need: target/libsquall_dpdk.so

@@ -1,0 +1,468 @@
+#!/usr/bin/env python3
+"""Runs over three nodes with the real Ray, each in namespaces of its own that stand for a machine
+(`squall.testing.local_cluster`): totals are exact, delays and starts hold within the clocks' bounds
+although two nodes have clocks that are wrong on purpose, and whatever is killed, stopped or cut,
+traffic ends within the lease, the report names what is missing, and nothing is left behind.
+Streams and one fault; all of it with --full; a step's name as argument: that one alone.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+from tools import Failed, same
+
+from squall._errors import PortError
+from squall.testing import local_cluster
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SQUALL = os.environ.get("SQUALL") or str(ROOT / "target/debug/squall")
+LEASE_S = 2.0
+#: What a busy machine may take beyond it until the last frame.
+MORE_S = 0.5
+#: Everything here is one machine: the true offset of a clock is the one put on it.
+OFFSETS = {"node1": 0, "node2": 5_000_000_000, "node3": -70_000_000_000}
+SKEWED = {
+    "node2": "clock_offset_ns = 5000000000\nclock_drift_ppb = 30000\n",
+    "node3": "clock_offset_ns = -70000000000\nclock_drift_ppb = -20000\n",
+}
+PORTS = {name: f"node{i}/af_packet:eth1" for i, name in enumerate("ABC", 1)}
+ONE_TWO = ("node1", "node2")
+PACKET = "eth(src={src},dst={dst})/ipv4(src=10.0.0.1,dst=10.0.0.2)/udp(sport=1000,dport={port})"
+
+
+def expect(true, what):
+    if not true:
+        raise Failed(what)
+
+
+class Rig:
+    """The cluster, and runs on it."""
+
+    def __init__(self, cluster):
+        self.cluster, self.runs = cluster, 0
+        text = cluster.inventory.read_text()
+        for node, lines in SKEWED.items():
+            text = text.replace(f"[node.{node}]\n", f"[node.{node}]\n{lines}")
+        cluster.inventory.write_text(text)
+
+    def mac(self, port):
+        return self.cluster.nodes[f"node{'ABC'.index(port) + 1}"].mac
+
+    def packet(self, sender, receiver, port=9):
+        return PACKET.format(src=self.mac(sender), dst=self.mac(receiver), port=port)
+
+    def profile(self, **table):
+        """A file, as JSON."""
+        self.runs += 1
+        file = self.cluster.folder / f"profile-{self.runs}.json"
+        ports = {name: "null:" for name in table.pop("names", "ABC")}
+        file.write_text(json.dumps({"ports": ports, **table}))
+        return file
+
+    def ring(self, packets=1000, rate="1 kpps", **table):
+        """Each node sends to the next."""
+        streams = [
+            {
+                "name": f"{a} to {b}",
+                "port": a,
+                "packet": self.packet(a, b),
+                "rate": rate,
+                "latency": True,
+                **({} if packets is None else {"mode": {"burst": packets}}),
+            }
+            for a, b in ("AB", "BC", "CA")
+        ]
+        return self.profile(stream=streams, **table)
+
+    def command(self, profile, *more, places=PORTS):
+        """Arguments of `squall`, the report's file, and the folder of what each node has kept."""
+        self.runs += 1
+        report, kept = (self.cluster.folder / f"{what}-{self.runs}" for what in ("report", "kept"))
+        inventory = self.cluster.ports(**places)
+        words = ["run", str(profile), "--nodes", str(inventory), "--keep", str(kept)]
+        words += ["--json", str(report), "--live", "off", "--allow-invalid", *more]
+        return words, report, kept
+
+    def run(self, profile, *more, places=PORTS, status=0):
+        """The report of the whole, and those of the nodes."""
+        words, report, kept = self.command(profile, *more, places=places)
+        done = self.cluster.run(SQUALL, *words, timeout=120)
+        if done.returncode != status:
+            raise Failed(f"squall run: {done.returncode}\n{done.stdout}{done.stderr}")
+        parts = {file.stem: json.loads(file.read_text()) for file in kept.glob("*.json")}
+        return json.loads(report.read_text()), parts, done.stderr
+
+    def sent(self):
+        """Frames that each node's port has sent, counted at the other end of its cable."""
+        count = self.cluster.switch.counter
+        return {f"node{i}": count(f"test-{i}") for i in (1, 2, 3)}
+
+    def pids(self, node, what):
+        listed = self.cluster.nodes[node].run("ps", "axo", "pid,args").splitlines()[1:]
+        rows = (line.split(None, 1) for line in listed)
+        return [int(pid) for pid, words in rows if what in words and "_keeper.py" not in words]
+
+    def end_controllers(self):
+        """Those of a step that has failed."""
+        for pid in self.pids("node1", "--nodes"):
+            self.kill("node1", 9, pid)
+
+    def signal(self, node, what, number):
+        found = self.pids(node, what)
+        expect(found, f"no process {what!r} on {node}")
+        for pid in found:
+            self.kill(node, number, pid)
+
+    def kill(self, node, number, pid):
+        with contextlib.suppress(PortError):
+            # It may have ended with another one.
+            self.cluster.nodes[node].run("kill", f"-{number}", str(pid))
+
+
+# Runs
+
+
+def status(rig):
+    """All nodes answer, and each clock's true offset is within its bound."""
+    inventory = rig.cluster.ports(**PORTS)
+    rig.cluster.python("up", str(inventory))
+    done = rig.cluster.run(SQUALL, "cluster", "status", str(inventory), "--json")
+    table = json.loads(done.stdout)
+    same("nodes that are up", [node["state"] for node in table["nodes"]], ["up"] * 3)
+    for node in table["nodes"]:
+        # The drift put on a clock counts from the start of its node, less than a minute ago.
+        true, slack = -OFFSETS[node["name"]], 60 * 30_000
+        error = abs(node["clock_shift_ns"] - true)
+        expect(
+            error <= node["clock_bound_ns"] + (slack if true else 0),
+            f"{node['name']}: the clock's shift {node['clock_shift_ns']} is off by {error} ns",
+        )
+    down = rig.cluster.run(SQUALL, "cluster", "down", str(inventory), timeout=120)
+    same("exit status of down", down.returncode, 0)
+    for node in rig.cluster.nodes:
+        same(f"processes left on {node}", rig.pids(node, "ray") + rig.pids(node, "squall"), [])
+    up = rig.cluster.python("up", str(inventory), "--only-ray", timeout=200)
+    same(f"exit status of up: {up.stderr}", up.returncode, 0)
+
+
+def streams(rig):
+    """A ring: what was sent is what arrived, by the reports and by the counters of the switch."""
+    before = rig.sent()
+    whole, parts, _ = rig.run(rig.ring())
+    after = rig.sent()
+    same("reports", sorted(parts), ["node1", "node2", "node3"])
+    for stream in whole["streams"]:
+        name, received = stream["name"], stream["rx"]
+        same(f"{name}: sent", stream["tx_packets"], 1000)
+        same(f"{name}: received", (received["packets"], received["lost"]), (1000, 0))
+        same(f"{name}: duplicates", received["duplicates"], 0)
+    for node in rig.cluster.nodes:
+        same(f"{node}: frames at the switch", after[node] - before[node], 1000)
+    delays(whole, parts)
+    starts(parts)
+
+
+def delays(whole, parts):
+    """One machine has one clock: a delay is what it is, within the bounds of two nodes."""
+    bound = max(part["clock"]["bound_ns"] for part in parts.values())
+    for stream in whole["streams"]:
+        least, most = (stream["rx"]["latency_ns"][key] for key in ("min", "max"))
+        expect(
+            -2 * bound <= least and least < 100_000_000 + 2 * bound,
+            f"{stream['name']}: a delay of {least} to {most} ns is impossible within {bound} ns",
+        )
+
+
+def starts(parts):
+    """How far apart the nodes started, at most: by their own errors and their clocks' bounds."""
+    errors = [part["start"]["error_ns"] for part in parts.values()]
+    bounds = [part["clock"]["bound_ns"] for part in parts.values()]
+    return max(errors) - min(errors) + sum(sorted(bounds)[-2:])
+
+
+def spread(rig):
+    """Twenty starts, as they are seen from outside: all first frames at one instant."""
+    found = []
+    for _ in range(20):
+        _, parts, _ = rig.run(rig.ring(packets=50))
+        found.append(starts(parts) / 1e6)
+    middle = statistics.median(found)
+    print(f"  starts apart by at most {middle:.2f} ms (median of 20; {max(found):.2f} at most)")
+    expect(middle <= 1.0, f"the median of the starts' spread is {middle:.2f} ms")
+
+
+def flows(rig):
+    """Clients on two nodes, servers on the third."""
+    places = {
+        "clients": ["node1/af_packet:eth1", "node2/af_packet:eth1"],
+        "servers": "node3/af_packet:eth1",
+    }
+    profile = rig.profile(
+        names=["clients", "servers"],
+        flows={"clients": "clients", "servers": "servers", "patience": "5 s"},
+        template=[
+            {
+                "name": "web",
+                "clients": "16.0.0.1-16.0.0.100",
+                "servers": "48.0.0.1-48.0.0.4",
+                "app": "http",
+                "options": {"url": "http://48.0.0.1/", "body": "4 KiB"},
+                "cps": 200,
+                "limit": 400,
+            }
+        ],
+    )
+    whole, parts, _ = rig.run(profile, places=places)
+    same("reports", sorted(parts), ["node1", "node2", "node3"])
+    [web] = whole["flows"]["templates"]
+    for what in ("asked", "attempted", "completed"):
+        same(f"flows of clients, {what}", web["client"][what], 400)
+    same("flows of servers, completed", web["server"]["completed"], 400)
+    shares = [parts[node]["flows"]["templates"][0]["client"]["completed"] for node in ONE_TWO]
+    expect(all(shares) and sum(shares) == 400, f"shares of the nodes: {shares}")
+
+
+def replay(rig):
+    """A capture, its clients on one node and its servers on another."""
+    capture = rig.cluster.folder / "web.pcap"
+    make_capture(capture)
+    profile = rig.profile(
+        names="AB",
+        replay=[
+            {"name": "web", "files": [str(capture)], "port": "A", "port2": "B", "rate": "500 pps"}
+        ],
+    )
+    before = rig.sent()
+    whole, _, _ = rig.run(profile, places={key: PORTS[key] for key in "AB"})
+    after = rig.sent()
+    sent = {port["name"]: port["tx"]["packets"] for port in whole["ports"]}
+    same("packets of both sides", sent, {"A": 300, "B": 200})
+    same("frames of node1 at the switch", after["node1"] - before["node1"], 300)
+    same("frames of node2 at the switch", after["node2"] - before["node2"], 200)
+
+
+def make_capture(file):
+    from scapy.layers.inet import IP, TCP
+    from scapy.layers.l2 import Ether
+    from scapy.utils import wrpcap
+
+    packets = []
+    for i in range(100):
+        there = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / IP(
+            src=f"10.1.0.{i + 1}", dst="10.2.0.1"
+        )
+        back = Ether(src="02:00:00:00:00:02", dst="02:00:00:00:00:01") / IP(
+            src="10.2.0.1", dst=f"10.1.0.{i + 1}"
+        )
+        packets += [
+            there / TCP(sport=1000 + i, dport=80, flags="S"),
+            back / TCP(sport=80, dport=1000 + i, flags="SA"),
+            there / TCP(sport=1000 + i, dport=80, flags="A"),
+            there / TCP(sport=1000 + i, dport=80, flags="PA") / b"x",
+            back / TCP(sport=80, dport=1000 + i, flags="A"),
+        ]
+    for number, packet in enumerate(packets):
+        packet.time = 1_000_000 + number / 1000
+    wrpcap(str(file), packets)
+
+
+def attacks(rig):
+    """Attacks on two nodes: together those that one node would make."""
+    rules = rig.cluster.folder / "web.rules"
+    rules.write_text((ROOT / "examples/rules/web.rules").read_text())
+    attack = {"name": "rules", "rules": str(rules), "port": "A", "rate": 50}
+    places = {"A": ["node1/af_packet:eth1", "node2/af_packet:eth1"]}
+    one, _, _ = rig.run(rig.profile(names="A", attack=[attack]), places={"A": PORTS["A"]})
+    two, parts, _ = rig.run(rig.profile(names="A", attack=[attack]), places=places)
+    same("reports", sorted(parts), ["node1", "node2"])
+    packets = [sum(port["tx"]["packets"] for port in report["ports"]) for report in (one, two)]
+    same("packets of the attacks on two nodes and on one", packets[1], packets[0])
+    expect(all(p["ports"][0]["tx"]["packets"] for p in parts.values()), "a node sent nothing")
+
+
+# Faults
+
+
+@contextlib.contextmanager
+def running(rig, *more):
+    """A run that goes on, and is ended."""
+    words, report, kept = rig.command(rig.ring(packets=None, duration="12 s"), *more)
+    before = rig.sent()
+    process = rig.cluster.popen(SQUALL, *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        until = time.monotonic() + 60
+        while min(rig.sent()[node] - before[node] for node in before) < 500:
+            expect(process.poll() is None, f"the run ended: {process.poll()}")
+            expect(time.monotonic() < until, "no traffic within 60 s")
+            time.sleep(0.05)
+        yield process, report, kept
+    finally:
+        rig.end_controllers()
+        process.wait(10)
+        process.stdout.close()
+
+
+def quiet_after(rig, node, since, within):
+    """When a node's port was last seen to send, in seconds after `since`."""
+    last, count = since, rig.sent()[node]
+    while time.monotonic() - last < 1.5:
+        now = rig.sent()[node]
+        if now != count:
+            count, last = now, time.monotonic()
+        expect(time.monotonic() - since < within + 5, f"{node} sends on after {within + 5} s")
+        time.sleep(0.02)
+    expect(
+        last - since <= within,
+        f"{node} sent for {last - since:.2f} s after the fault, expected at most {within} s",
+    )
+    return last - since
+
+
+def ends(process, report, kept, *, missing, seconds=30):
+    """The controller ends, names what is missing, and says that the whole is not valid."""
+    try:
+        text, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"the controller goes on {seconds} s after the fault") from None
+    expect(f"node {missing!r} is missing" in text, f"{missing} is not named:\n{text}")
+    whole = json.loads(report.read_text())
+    expect(not whole["verdict"]["valid"], "the report of the others is VALID")
+    same("reports", sorted(f.stem for f in kept.glob("*.json") if f.stem == missing), [])
+    return whole, text
+
+
+def fault(rig, hit, *more, missing="node3", within=LEASE_S + MORE_S):
+    with running(rig, *more) as (process, report, kept):
+        since = time.monotonic()
+        hit()
+        took = quiet_after(rig, missing, since, within)
+        ends(process, report, kept, missing=missing)
+    print(f"  {missing} was quiet {took:.2f} s after the fault")
+
+
+def daemon(rig):
+    """kill -9 of a node's daemon: the others are ended."""
+    fault(rig, lambda: rig.signal("node3", "serve --json", 9))
+
+
+def daemon_continue(rig):
+    """kill -9 of a node's daemon; the others go on to their end."""
+    fault(rig, lambda: rig.signal("node3", "serve --json", 9), "--on-loss", "continue")
+
+
+def actor(rig):
+    """kill -9 of a node's actor: its daemon ends with it."""
+    fault(rig, lambda: rig.signal("node3", "ray::SquallNode", 9))
+
+
+def head(rig):
+    """kill -9 of Ray's head with all its processes: the node on its machine is lost."""
+    fault(rig, lambda: rig.signal("node1", "ray start", 9), missing="node1")
+
+
+def cut(rig):
+    """The control link of a node is cut: its traffic ends within the lease."""
+    try:
+        fault(rig, lambda: rig.cluster.cut("node3"))
+    finally:
+        rig.cluster.mend("node3")
+
+
+def controller(rig):
+    """kill -9 of the controller: traffic ends within the lease, everywhere."""
+    with running(rig) as (process, _, _):
+        since = time.monotonic()
+        rig.signal("node1", "--nodes", 9)
+        for node in rig.cluster.nodes:
+            quiet_after(rig, node, since, LEASE_S + MORE_S)
+        process.wait(10)
+
+
+def stopped(rig):
+    """SIGSTOP of a node for 5 s: its run is interrupted, and its silence is named."""
+    with running(rig, "--on-loss", "continue") as (process, report, _):
+        for number, wait in (("STOP", 5), ("CONT", 0)):
+            rig.signal("node3", "serve --json", number)
+            rig.signal("node3", "ray::SquallNode", number)
+            time.sleep(wait)
+        since = time.monotonic()
+        quiet_after(rig, "node3", since, LEASE_S)
+        text, _ = process.communicate(timeout=30)
+        expect("node 'node3' is missing" in text and "silent for" in text, f"unnamed:\n{text}")
+        expect(not json.loads(report.read_text())["verdict"]["valid"], "the report is VALID")
+
+
+SAMPLE = [streams, daemon]
+#: Those after `head` need the cluster again.
+FULL = [
+    *(status, streams, spread, flows, replay, attacks),
+    *(daemon, daemon_continue, actor, cut, controller, stopped, head),
+]
+
+
+def nothing_left(rig, before):
+    """Of what a step has started: nodes that were up stay, all else is gone."""
+    until = time.monotonic() + 40
+    while (left := others(rig) - before) and time.monotonic() < until:
+        time.sleep(0.2)
+    expect(not left, f"left behind: {left}")
+
+
+def others(rig):
+    """Controllers, actors and daemons on all nodes."""
+    found = set()
+    for node in rig.cluster.nodes:
+        for what in ("serve --json", "ray::SquallNode", "squall.cluster", "--nodes"):
+            found |= {(node, what, pid) for pid in rig.pids(node, what)}
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("steps", nargs="*")
+    args = parser.parse_args()
+    steps = FULL if args.full else SAMPLE
+    if args.steps:
+        steps = [step for step in FULL if step.__name__ in args.steps]
+    try:
+        import ray
+    except ImportError as error:
+        print(f"SKIPPED: no Ray: {error}")
+        return 0
+    del ray
+    os.environ["SQUALL"] = SQUALL
+    with contextlib.ExitStack() as stack:
+        try:
+            rig = Rig(stack.enter_context(local_cluster(3, up=False)))
+        except PortError as error:
+            print(f"SKIPPED: {error}")
+            return 0
+        return 1 if failures(rig, steps) else 0
+
+
+def failures(rig, steps):
+    """How many steps have failed."""
+    failed, before = 0, others(rig)
+    for step in steps:
+        since = time.monotonic()
+        try:
+            step(rig)
+            nothing_left(rig, before)
+            print(f"ok      {step.__name__} ({time.monotonic() - since:.1f} s)", flush=True)
+        except (Failed, PortError, subprocess.TimeoutExpired, KeyError) as error:
+            failed += 1
+            rig.end_controllers()
+            print(f"FAILED  {step.__name__}: {error!r}\n{error}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
