@@ -21,7 +21,7 @@ import threading
 import time
 import urllib.parse
 import weakref
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 
 from . import _keywords
@@ -33,6 +33,7 @@ from ._report import Report
 from ._session import Interrupted, Progress
 from ._values import read
 from ._errors import Error, PortError, ServerError
+from .test import Result
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -46,6 +47,7 @@ __all__ = [
     "RunInfo",
     "Session",
     "StoredFile",
+    "Test",
     "connect",
 ]
 
@@ -98,7 +100,7 @@ class RunInfo:
     ----------
     id, name : str
     kind : str
-        ``streams``, ``replay``, ``flows``, ``attacks``, ``capture`` or ``otg``.
+        ``streams``, ``replay``, ``flows``, ``attacks``, ``capture``, ``otg`` or ``test``.
     state : str
         ``starting``, ``ready`` (held until `Run.go`), ``running``, ``paused``, ``stopping``,
         ``done``, ``failed`` or ``interrupted``.
@@ -118,6 +120,8 @@ class RunInfo:
         Factor on the profile's rates; None if a total rate was asked for.
     sent_all : bool or None
         All of its own frames are sent; it goes on to receive those of other nodes.
+    test : dict or None
+        Progress of a standard test: see `Test.progress`.
     """
 
     id: str
@@ -137,6 +141,7 @@ class RunInfo:
     streams: int | None
     mult: float | None
     sent_all: bool | None
+    test: Mapping[str, Any] | None
 
     @property
     def over(self) -> bool:
@@ -469,6 +474,93 @@ class Client:
         return Session(
             self, "/captures", {key: value for key, value in body.items() if value is not None}
         )
+
+    async def start_test(
+        self,
+        method: str,
+        profile: Profile | Path | None = None,
+        *,
+        name: str | None = None,
+        lease: Held | str | None = None,
+        detached: bool = False,
+        ttl: float | None = None,
+        **more: Any,
+    ) -> Test:
+        """Start a standard test in the daemon.
+
+        Parameters
+        ----------
+        method : str
+            ``"rfc2544"``, ...
+        profile : Profile or path, optional
+            Default: UDP, or flows, between `ports`.
+        name, lease, detached, ttl
+            As in `session`.
+        **more
+            ``ports`` (addresses by names), ``max_rate``, ``quick``, ``repeats``, ``rest``,
+            ``journal`` (a file of the daemon) and ``options`` as in `squall.test.run`; all others
+            are settings of the method.
+
+        Raises
+        ------
+        ProfileError
+            A setting is unknown or wrong, or the profile lacks what the method needs.
+        PortError
+            Another holder has a port.
+        """
+        body = {
+            **_test(method, profile, more),
+            "name": name,
+            "owner": _owner(),
+            "lease": _id(lease),
+            "detached": detached or None,
+            "ttl_s": ttl,
+        }
+        given = {key: value for key, value in body.items() if value is not None}
+        table = await self._ask("POST", "/tests", given)
+        own = lease is None and not detached
+        return Test(Run(self, table["run"], renewed=own, ttl=ttl))
+
+    async def test(
+        self,
+        method: str,
+        profile: Profile | Path | None = None,
+        *,
+        every: float = 0.5,
+        progress: Callable[[Mapping[str, Any]], object] | None = None,
+        **more: Any,
+    ) -> Result:
+        """Run a standard test in the daemon to its end; `more` as in `start_test`.
+
+        Parameters
+        ----------
+        every : seconds
+            Time between two calls of `progress`.
+        progress : callable, optional
+            Called with what `Test.progress` returns.
+        """
+        test = await self.start_test(method, profile, **more)
+        try:
+            while not await test.wait(every):
+                if progress is not None:
+                    progress(await test.progress())
+            return await test.finish()
+        except BaseException:
+            if not more.get("detached"):
+                with contextlib.suppress(Error):
+                    await test.stop()
+            raise
+
+    async def estimate_test(
+        self, method: str, profile: Profile | Path | None = None, **more: Any
+    ) -> dict[str, Any]:
+        """``trials`` and ``seconds`` of a standard test, if the device carries half of the highest
+        rate; `more` as in `start_test`. Nothing is sent.
+        """
+        body = _test(method, profile, more)
+        given = {key: value for key, value in body.items() if value is not None}
+        table: dict[str, Any] = await self._ask("POST", "/tests/estimate", given)
+        return table
 
     async def runs(
         self,
@@ -1002,6 +1094,60 @@ class Run:
         return await self._client._ask(method, f"/runs/{_quoted(self.id)}{path}", body)
 
 
+class Test:
+    """A standard test of the daemon: `Client.start_test` returns it.
+
+    As long as this object exists, the lease of its ports is renewed.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def id(self) -> str:
+        """The id of its run in the daemon."""
+        return self._run.id
+
+    async def info(self) -> RunInfo:
+        """The current state of its run."""
+        return await self._run.info()
+
+    async def progress(self) -> Mapping[str, Any]:
+        """How far it is: ``trial`` (its number), ``label``, ``estimate`` (``trials``, ``seconds``),
+        ``bounds`` of the current search (``passed``, ``failed``: parts of the highest load),
+        ``latest`` trials and ``journal``.
+        """
+        return (await self._run.info()).test or {}
+
+    async def result(self) -> Result:
+        """The result so far; before the end, its status is ``stopped``."""
+        path = f"{API}/runs/{_quoted(self.id)}/report"
+        reply = await self._run._client._channel.send("GET", path)
+        return Result(reply.body.decode())
+
+    async def stop(self) -> None:
+        """Stop the test. `finish` then returns the result so far."""
+        await self._run.stop()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end, at most `timeout` seconds (None: without limit). True if it came."""
+        return await self._run.wait(timeout)
+
+    async def finish(self) -> Result:
+        """Wait for the end, and return the result.
+
+        Raises
+        ------
+        PortError
+            The test failed without a result; the message has the reason.
+        """
+        await self.wait()
+        info = await self.info()
+        if info.verdict is None:
+            raise PortError(info.error or f"test {self.id} failed, and the daemon has no reason")
+        return await self.result()
+
+
 async def connect(
     url: str = DEFAULT_URL,
     token: str | None = None,
@@ -1036,6 +1182,21 @@ def _profile(profile: Profile | Path) -> dict[str, Any]:
             f"profile {os.fspath(path)!r}: expected a file name that ends in {', '.join(kinds)}"
         )
     return {"profile": path.read_text(encoding="utf-8"), "format": kinds[path.suffix]}
+
+
+def _test(method: str, profile: Profile | Path | None, more: dict[str, Any]) -> dict[str, Any]:
+    """A test as requests have it: what is no argument of all tests is a setting of the method."""
+    settings = dict(more)
+    names = ("ports", "max_rate", "quick", "repeats", "journal", "options")
+    common = {name: settings.pop(name, None) for name in names}
+    rest = settings.pop("rest", None)
+    return {
+        **({} if profile is None else _profile(profile)),
+        **common,
+        "rest_s": rest,
+        "method": method,
+        "settings": settings,
+    }
 
 
 def _id(lease: Held | str | None) -> str | None:

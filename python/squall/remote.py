@@ -12,7 +12,7 @@ from __future__ import annotations
 import pathlib
 import time
 import types
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _keywords, aio
@@ -23,6 +23,7 @@ from ._generated import Sample
 from ._report import Report
 from ._session import Progress
 from .aio import DEFAULT_URL, DaemonPort, Held, LeaseInfo, Path, RunInfo, StoredFile
+from .test import Result
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -36,6 +37,7 @@ __all__ = [
     "RunInfo",
     "Session",
     "StoredFile",
+    "Test",
     "connect",
 ]
 
@@ -223,6 +225,41 @@ class Client:
                 **more,
             )
         )
+
+    def start_test(
+        self,
+        method: str,
+        profile: Profile | Path | None = None,
+        *,
+        name: str | None = None,
+        lease: Held | str | None = None,
+        detached: bool = False,
+        ttl: float | None = None,
+        **more: Any,
+    ) -> Test:
+        return Test(
+            _now(
+                self._core.start_test(
+                    method, profile, name=name, lease=lease, detached=detached, ttl=ttl, **more
+                )
+            )
+        )
+
+    def test(
+        self,
+        method: str,
+        profile: Profile | Path | None = None,
+        *,
+        every: float = 0.5,
+        progress: Callable[[Mapping[str, Any]], object] | None = None,
+        **more: Any,
+    ) -> Result:
+        return _now(self._core.test(method, profile, every=every, progress=progress, **more))
+
+    def estimate_test(
+        self, method: str, profile: Profile | Path | None = None, **more: Any
+    ) -> dict[str, Any]:
+        return _now(self._core.estimate_test(method, profile, **more))
 
     def runs(
         self,
@@ -425,6 +462,33 @@ class Run:
         return _now(self._core.profile())
 
 
+class Test:
+    def __init__(self, core: aio.Test) -> None:
+        self._core = core
+
+    @property
+    def id(self) -> str:
+        return self._core.id
+
+    def info(self) -> RunInfo:
+        return _now(self._core.info())
+
+    def progress(self) -> Mapping[str, Any]:
+        return _now(self._core.progress())
+
+    def result(self) -> Result:
+        return _now(self._core.result())
+
+    def stop(self) -> None:
+        _now(self._core.stop())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return _now(self._core.wait(timeout))
+
+    def finish(self) -> Result:
+        return _now(self._core.finish())
+
+
 def _explain(these: type, as_those: type) -> None:
     for name, what in vars(these).items():
         explained = getattr(as_those, name, None)
@@ -438,6 +502,7 @@ for _these, _those in [
     (Lease, aio.Lease),
     (Session, aio.Session),
     (Run, aio.Run),
+    (Test, aio.Test),
 ]:
     _explain(_these, _those)
 

@@ -21,6 +21,7 @@ import pytest
 
 import squall
 import squall.aio
+import squall.test
 from conftest import Address, until
 from squall import _http
 from squall.trex import STLClient, STLPktBuilder, STLStream, STLTXSingleBurst
@@ -154,6 +155,46 @@ def test_a_node_leaves_out_what_is_elsewhere(client: squall.Client, loop: Addres
     report = client.run(squall.Profile(ports=ports, streams=streams, duration="100 ms"))
     assert (report.streams["here"].tx_packets, report.streams["there"].tx_packets) == (9, 0)
     assert report.ports["B"].address == "elsewhere:node2"
+
+
+def test_a_standard_test_of_a_daemon_finds_what_one_in_process_finds(
+    client: squall.Client, loop: Address
+) -> None:
+    device = profile(loop("virtual", drain="10kpps", buffer="50"))
+    asked: dict[str, Any] = {
+        "max_rate": "100kpps",
+        "rest": 0,
+        "tests": ["throughput"],
+        "frame_sizes": [64],
+        "trial_s": 1,
+    }
+    here = squall.test.rfc2544(device, **asked)
+    there = client.test("rfc2544", device, **asked)
+    assert there.status == here.status == "measured"
+    assert there.figures == here.figures
+    estimate = client.estimate_test("rfc2544", device, **asked)
+    assert estimate["trials"] > 1 and estimate["seconds"] >= estimate["trials"]
+    with pytest.raises(squall.ProfileError, match="trials_s"):
+        client.start_test("rfc2544", device, trials_s=1)
+
+
+def test_a_standard_test_is_followed_and_stopped(client: squall.Client, loop: Address) -> None:
+    test = client.start_test(
+        "soak",
+        ports={"A": loop()},
+        max_rate="1kpps",
+        rest=0,
+        duration_s=600,
+        trial_s=0.2,
+        options={"linger": "10ms"},
+    )
+    until(lambda: test.progress()["trial"] >= 2)
+    assert test.info().kind == "test" and test.progress()["latest"][0]["sent"] > 0
+    assert test.result().status == "stopped" and not test.wait(0)
+    test.stop()
+    result = test.finish()
+    assert result.status == "stopped" and len(result.trials) >= 1
+    assert test.progress()["status"] == "stopped"
 
 
 def test_a_daemon_is_reached_by_its_socket(tmp_path: pathlib.Path, loop: Address) -> None:

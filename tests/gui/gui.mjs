@@ -350,6 +350,50 @@ const steps = {
     assert.equal(await fact(page.getByLabel("Replay", { exact: true }), "Loops"), "3");
   },
 
+  async "a standard test is estimated, followed, stopped, and run to its end"(page) {
+    await page.goto(`${url}/#/tests`);
+    const field = (name) => page.getByLabel(name, { exact: true });
+    const estimate = page.getByTestId("estimate");
+    await field("Method").selectOption("soak");
+    await field("Port A").fill("loop:gui-soak");
+    await field("Highest rate").fill("fast");
+    await page.getByText(/max_rate|"fast"/).first().waitFor();
+    await field("Highest rate").fill("1 kpps");
+    await field("Rest between trials, seconds").fill("0");
+    await field("trial s").fill("long");
+    await page.locator(".field", { has: field("trial s") }).locator(".problem").waitFor();
+    await field("trial s").fill("0.5");
+    await until(async () => /in 7200 trials/.test(await estimate.textContent()), "an hour of trials of half a second");
+    await page.getByRole("button", { name: "Start the test" }).click();
+    await page.waitForURL(/#\/tests\?id=/);
+    const rows = page.getByRole("table", { name: "Latest trials" }).locator("tbody tr");
+    await until(async () => (await rows.count()) >= 2, "trials come");
+    assert.match(await page.getByTestId("label").textContent(), /soak|trial|load/i);
+    await page.getByRole("button", { name: "Stop", exact: true }).click();
+    await page.getByRole("dialog", { name: "Stop the test?" }).getByRole("button", { name: "Stop", exact: true }).click();
+    await until(async () => (await page.getByTestId("status").textContent()) === "STOPPED", "it is stopped");
+
+    await page.getByRole("link", { name: "New test" }).click();
+    await field("Method").selectOption("rfc2544");
+    await field("Port A").fill("loop:gui-test,virtual,drain=10kpps,buffer=50");
+    await field("Highest rate").fill("100 kpps");
+    await field("tests").fill("throughput");
+    await field("frame sizes").fill("64");
+    await field("trial s").fill("1");
+    await until(async () => /trials/.test(await estimate.textContent()), "it is estimated");
+    await page.getByRole("button", { name: "Start the test" }).click();
+    await page.waitForURL(/#\/tests\?id=/);
+    await until(async () => (await page.getByTestId("status").textContent()) === "MEASURED", "it is measured");
+    const id = new URL(page.url().replace("#/", "")).searchParams.get("id");
+    const { figures } = await ask(page, `/runs/${id}/report`);
+    const [{ value }] = figures.filter(({ name }) => name === "throughput/64");
+    assert.ok(value > 9950 && value <= 10000, `${value}`);
+    assert.match(await ask(page, `/runs/${id}/report.html`), /RFC 2544/);
+    await page.goto(`${url}/#/runs?kind=test`);
+    await page.getByRole("button", { name: /rfc2544 on/ }).click();
+    await page.getByTestId("report-html").waitFor();
+  },
+
   async "what others wrote is imported, and a mistake is marked where it is"(page) {
     await page.goto(`${url}/#/streams`);
     const list = page.getByRole("listbox", { name: "Streams" }).getByRole("option");
@@ -893,6 +937,7 @@ const places = ({ file, runs, played, talk }) => ({
   conversations: "conversations",
   talk: `conversations?id=${talk}&q=port+x`,
   endpoints: `conversations?id=${talk}&by=endpoints&q=net+10.0.0.0/8`,
+  tests: "tests",
   runs: "runs",
   report: `runs?id=${runs[1]}&with=${runs[2]}`,
   log: "log",

@@ -1012,6 +1012,56 @@ def captures_of_otg_stop_at_once(folder):
     return f"{took[len(took) // 2] * 1000:.0f} ms, at most {took[-1] * 1000:.0f} ms"
 
 
+def a_standard_test_goes_on_after_a_kill(folder):
+    """On the interfaces: frames stop, and the journal continues in a daemon that starts again."""
+    served = Served(folder / "tested", allow="af_packet:veth-*")
+    daemon = served.start()
+    body = {
+        "method": "soak",
+        "ports": {"A": PORTS[0], "B": PORTS[1]},
+        "between": {"one_way": True},
+        "max_rate": f"{RATE}pps",
+        "rest_s": 0,
+        "options": {"linger": "50ms"},
+        "settings": {"duration_s": 3600, "trial_s": 0.5, "load": 1, "frame_size": 64},
+        "detached": True,
+    }
+    estimate = daemon.ask("POST", f"{API}/tests/estimate", body).json()
+    check(estimate["trials"] == 7200, f"an hour of half seconds is estimated as {estimate}")
+    before = sent()
+
+    def begin(**more):
+        got = daemon.ask("POST", f"{API}/tests", {**body, **more})
+        expect(got.status == 201, f"the test does not start: {got}")
+        return f"{API}/runs/{got.json()['run']['id']}"
+
+    path = begin()
+    row = daemon.until(path, lambda row: row["test"]["trial"] >= 4, 30)
+    told = sum(trial["sent"] for trial in row["test"]["latest"])
+    check(0 < told <= sent() - before, f"trials tell of {told} frames, veth-a of {sent() - before}")
+    # The first report is stored after a second.
+    time.sleep(1.5)
+    served.kill()
+    stops(1, "a test in a daemon that is killed")
+    daemon = served.start()
+    row = daemon.ask("GET", path).json()
+    check(row["state"] == "interrupted", f"the test that was killed is {row}")
+    report = daemon.ask("GET", f"{path}/report").json()
+    check(len(report["trials"]) >= 1, "no trial is reported")
+    served.free()
+    again = begin(journal=row["test"]["journal"])
+    known = len(report["trials"])
+    daemon.until(again, lambda row: row["test"]["latest"], 30)
+    daemon.ask("POST", f"{again}/stop")
+    row = daemon.until(again, lambda row: row["state"] == "done", 15)
+    more = daemon.ask("GET", f"{again}/report").json()
+    check(more["trials"][:known] == report["trials"], "the first trials are other ones")
+    check(more["verdict"]["status"] == "stopped", f"it ends as {more['verdict']}")
+    check(served.terminate()[0] == 0, "it ends")
+    check(len(more["trials"]) > known, "no trial is new")
+    return f"{known} trials reported after the kill, {len(more['trials'])} in the end"
+
+
 STEPS = [
     a_client_in_python_is_killed,
     the_browser_of_the_page_is_killed,
@@ -1022,6 +1072,7 @@ STEPS = [
     a_folder_has_one_daemon,
     disks_that_are_full_or_read_only_are_told,
     a_run_that_lost_its_port_has_failed,
+    a_standard_test_goes_on_after_a_kill,
     memory_of_hostile_configurations_is_given_back,
     captures_of_otg_stop_at_once,
 ]

@@ -7,9 +7,9 @@ use std::{
 
 use serde_json::{Map, Value, json};
 use squall::{
-    Error, Format, Profile,
+    Error, Profile,
     render::human,
-    trials::{self, Test, compare_results},
+    trials::{self, Between, Test, compare_results},
     units::Rate,
 };
 
@@ -261,15 +261,14 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
         Err(comparison) => return ab(&comparison),
     };
     let method = if common.quick { method.quick() } else { method };
-    let (flows, streams) = (method.wants_flows(), method.wants_streams());
     // Read before files are created, as one of them may be the same.
     let baseline =
         common.baseline.as_ref().map(|path| read_outcome("--baseline", path)).transpose()?;
     let files = Files::create_unless(common.dry_run, &common.results)?;
     let rest_s = common.rest.unwrap_or(if common.quick { 0.2 } else { 5.0 });
     let test = Test {
+        profile: common.profile(&method)?,
         method,
-        profile: common.profile(flows, streams)?,
         options: common.options.run.clone(),
         most: common.max_rate,
         patience: Patience { repeats: common.repeats, rest_s },
@@ -341,9 +340,9 @@ fn read_outcome(option: &str, path: &Path) -> Result<Outcome, Error> {
 }
 
 impl Common {
-    fn profile(&self, flows: bool, streams: bool) -> Result<Profile, Error> {
+    fn profile(&self, method: &Method) -> Result<Profile, Error> {
         let Some(path) = &self.profile else {
-            return self.without_file(flows, streams);
+            return self.between().profile(method, &self.ports()?, "<command line>");
         };
         let mut profile = Profile::load(path)?;
         self.port.iter().try_for_each(|text| put_port(&mut profile, text))?;
@@ -368,98 +367,17 @@ impl Common {
         }
     }
 
-    /// What the method needs, between the ports.
-    fn without_file(&self, flows: bool, streams: bool) -> Result<Profile, Error> {
-        let ports = self.ports()?;
-        let mut profile = json!({"ports": ports});
-        let Some(table) = profile.as_object_mut() else { unreachable!("it is a table") };
-        if flows {
-            table.extend(self.clients_and_servers(&ports));
+    fn between(&self) -> Between {
+        Between {
+            one_way: self.one_way,
+            ipv6: self.ipv6,
+            flows: self.flows,
+            clients: self.clients.clone(),
+            servers: self.servers.clone(),
+            gateway: self.gateway.clone(),
+            gateway2: self.gateway2.clone(),
         }
-        if streams || !flows {
-            table.insert("stream".into(), self.between(&ports));
-        }
-        Ok(Profile::parse(&profile.to_string(), "<command line>", Format::Json)?)
     }
-
-    /// Clients on the first port, servers on the second.
-    fn clients_and_servers(&self, ports: &Map<String, Value>) -> Map<String, Value> {
-        let mut names = ports.keys();
-        let clients = names.next();
-        let network = |gateway: &Option<String>| match gateway {
-            Some(gateway) => json!({"gateway": [gateway]}),
-            None => json!({}),
-        };
-        let tables = json!({
-            "flows": {
-                "clients": clients,
-                "servers": names.next().or(clients),
-                "client_network": network(&self.gateway),
-                "server_network": network(&self.gateway2),
-            },
-            "template": [{
-                "name": "http",
-                "clients": self.clients,
-                "servers": self.servers,
-                "app": "http",
-                "cps": 1,
-            }],
-        });
-        tables.as_object().cloned().unwrap_or_default()
-    }
-
-    /// UDP from each port to the next, with the addresses and ports of RFC 2544, appendix C, and
-    /// those of RFC 5180 §8: of each direction a stream of each version.
-    fn between(&self, ports: &Map<String, Value>) -> Value {
-        let names: Vec<&String> = ports.keys().collect();
-        let mut pairs: Vec<(usize, usize)> = match names.len() {
-            1 => vec![(0, 0)],
-            n => (0..n).step_by(2).filter(|i| i + 1 < n).map(|i| (i, i + 1)).collect(),
-        };
-        if !self.one_way && names.len() > 1 {
-            let back: Vec<_> = pairs.iter().map(|(from, to)| (*to, *from)).collect();
-            pairs.extend(back);
-        }
-        let versions = [(4, 1.0 - self.ipv6), (6, self.ipv6)];
-        let versions = versions.into_iter().filter(|(_, part)| *part > 0.0);
-        let streams = versions.flat_map(|(version, part)| {
-            pairs.iter().map(move |&(from, to)| (version, part, from, to))
-        });
-        let several = self.ipv6 > 0.0 && self.ipv6 < 1.0;
-        let named = |(version, part, from, to): (u8, f64, usize, usize)| {
-            let of = if several { format!(", IPv{version}") } else { String::new() };
-            let mut stream = json!({
-                "name": format!("{} to {}{of}", names[from], names[to]),
-                "port": names[from],
-                "packet": packet(version, from, to),
-                "rate": format!("{}pps", 1_000_000.0 * part),
-            });
-            if self.flows > 1 {
-                let max = 49_184 + u32::from(self.flows) - 1;
-                stream["vary"] = json!([{"field": "udp.sport", "op": "increment", "min": 49_184,
-                    "max": max}]);
-            }
-            stream
-        };
-        streams.map(named).collect()
-    }
-}
-
-/// Between two ports, by their numbers: even ones are in one half of the addresses for
-/// measurements, odd ones in the other (RFC 2544 C.2.2, RFC 5180 §5.2.2).
-fn packet(version: u8, from: usize, to: usize) -> String {
-    let mac = |i: usize| format!("02:00:c6:12:00:{:02x}", i + 1);
-    let ip = |i: usize| match version {
-        4 => format!("198.{}.0.{}", 18 + i % 2, i + 2),
-        _ => format!("2001:2:0:{}::{:x}", ["0", "8000"][i % 2], i + 2),
-    };
-    format!(
-        "eth(src={},dst={})/ipv{version}(src={},dst={})/udp(sport=49184,dport=7)",
-        mac(from),
-        mac(to),
-        ip(from),
-        ip(to),
-    )
 }
 
 /// From 0 to 1.

@@ -66,9 +66,22 @@ impl Default for Patience {
     }
 }
 
+/// How far a search is: the load that it looks for is between both, as parts of the highest load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Bounds {
+    /// The highest load that passed; 0: none so far.
+    pub passed: f64,
+    /// The lowest load that failed, or that the generator did not keep to; absent: none so far.
+    pub failed: Option<f64>,
+}
+
 /// Hears of each trial before and after it is run.
 pub trait Watch {
     fn begins(&mut self, _trial: &Trial, _number: usize) {}
+    /// Bounds of the search that the next trials belong to; `None`: they belong to none.
+    fn searches(&mut self, _bounds: Option<Bounds>) {}
+    /// A trial of an earlier run of the same test, which is not run again.
+    fn known(&mut self, _recorded: &Recorded) {}
     /// `false`: the method stops here.
     fn ended(&mut self, _recorded: &Recorded) -> bool {
         true
@@ -110,6 +123,11 @@ impl<'a> Bench<'a> {
         &self.trials
     }
 
+    /// How far the search is that the next trials belong to; `None`: it is over.
+    pub fn searches(&mut self, bounds: Option<Bounds>) {
+        self.watch.searches(bounds);
+    }
+
     /// Lets the device come to rest for longer than between any two trials; not before a trial that
     /// is known already.
     ///
@@ -142,6 +160,7 @@ impl<'a> Bench<'a> {
         let same = |old: &&Recorded| old.trial == *trial && old.attempt == attempt;
         if let Some(old) = self.known.as_slice().first().filter(same).cloned() {
             self.known.next();
+            self.watch.known(&old);
             self.trials.push(old.clone());
             return Ok(old.measured);
         }

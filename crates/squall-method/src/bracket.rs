@@ -1,5 +1,7 @@
 //! The search for the highest load that passes.
 
+use crate::bench::Bounds;
+
 /// Loads are parts of the most that is offered: above 0, up to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bracket {
@@ -39,6 +41,10 @@ impl Bracket {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+
+    pub fn bounds(&self) -> Bounds {
+        Bounds { passed: self.passed, failed: self.ceiling() }
     }
 
     /// Whether it is the generator that set the limit.

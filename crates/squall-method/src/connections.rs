@@ -56,6 +56,7 @@ impl Search<'_> {
             failure: String::new(),
         };
         while let Some(load) = searched.bracket.next() {
+            bench.searches(Some(searched.bracket.bounds()));
             let measured = bench.trial((self.trial)(load * self.most))?;
             let flows = measured.flows.clone().unwrap_or_default();
             let failed = 100.0 * flows.failed_ratio();
@@ -79,6 +80,7 @@ impl Search<'_> {
             }
             searched.bracket.record(load, judged);
         }
+        bench.searches(None);
         searched.found = searched.bracket.passed * self.most;
         searched.points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Ok(searched)

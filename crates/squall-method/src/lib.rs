@@ -45,9 +45,9 @@ mod trial;
 pub mod tst009;
 pub mod y1564;
 
-pub use bench::{Bench, Halt, Patience, Recorded, Runner, Unwatched, Watch};
+pub use bench::{Bench, Bounds, Halt, Patience, Recorded, Runner, Unwatched, Watch};
 pub use bracket::{Bracket, Judged};
-pub use method::{Estimate, Method};
+pub use method::{About, Estimate, Method};
 pub use model::Device;
 pub use outcome::{
     Better, Comparison, Figure, Limit, Outcome, Plot, Series, Status, Table, Verdict, compare,

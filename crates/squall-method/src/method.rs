@@ -1,13 +1,13 @@
 //! All methods behind one door.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bench::{Bench, Halt, Patience, Unwatched},
+    bench::{Bench, Halt, Patience, Recorded, Unwatched},
     capacity, mlrsearch,
     model::Device,
-    outcome::{Outcome, Status},
+    outcome::{Outcome, Status, Verdict},
     rfc2544, rfc2889, rfc3918, rfc6349, rfc8219, rfc9411,
     rig::Rig,
     soak, tst009, y1564,
@@ -44,6 +44,12 @@ macro_rules! methods {
                 }
             }
 
+            /// All methods, with the forms of their settings.
+            pub fn all() -> Vec<About> {
+                let all = [$((Self::$variant(Default::default()), schema_for!($module::Settings)),)*];
+                all.into_iter().map(|(method, schema)| About::of(&method, schema)).collect()
+            }
+
             fn settings(&self) -> serde_json::Value {
                 let value = match self {
                     $(Self::$variant(settings) => serde_json::to_value(settings),)*
@@ -72,6 +78,35 @@ methods! {
     Rfc6349(rfc6349), "RFC 6349: TCP throughput";
     Rfc9411(rfc9411), "RFC 9411: performance of network security devices";
     Capacity(capacity), "Capacity of devices that keep state";
+}
+
+/// A method, for those that ask what there is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct About {
+    /// As the command line calls it.
+    pub name: String,
+    pub title: String,
+    /// JSON schema of its settings.
+    pub settings: serde_json::Value,
+    /// Settings by default.
+    pub defaults: serde_json::Value,
+    /// Whether it sends the streams of a profile.
+    pub wants_streams: bool,
+    /// Whether it opens connections between the clients and the servers of a profile.
+    pub wants_flows: bool,
+}
+
+impl About {
+    fn of(method: &Method, schema: Schema) -> Self {
+        Self {
+            name: method.name().into(),
+            title: method.title().into(),
+            settings: schema.to_value(),
+            defaults: method.settings(),
+            wants_streams: method.wants_streams(),
+            wants_flows: method.wants_flows(),
+        }
+    }
 }
 
 /// What a test takes.
@@ -122,6 +157,13 @@ impl Method {
             Err(halt) => return Err(halt),
         }
         Ok(outcome)
+    }
+
+    /// The outcome of a test that has not ended, with the trials so far.
+    pub fn so_far(&self, trials: Vec<Recorded>) -> Outcome {
+        let text = vec![format!("{} trials so far", trials.len())];
+        let verdict = Verdict { status: Status::Stopped, text };
+        Outcome { verdict, trials, ..Outcome::new(self.name(), self.title(), &self.settings()) }
     }
 
     /// How long it takes on a device that carries half of the most that is offered: one that

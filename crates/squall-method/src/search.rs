@@ -52,6 +52,7 @@ impl Search<'_> {
         let mut bracket = Bracket::new(self.resolution, LOWEST);
         let (mut came_out, mut trials) = (0.0, Vec::new());
         while let Some(load) = bracket.next() {
+            bench.searches(Some(bracket.bounds()));
             let text = format!("{label}, {}", ratio(load));
             let (judged, measured) = self.verified(load, &text, bench, trial)?;
             if judged == Judged::Passed && load > bracket.passed {
@@ -62,6 +63,7 @@ impl Search<'_> {
             }
             bracket.record(load, judged);
         }
+        bench.searches(None);
         let limit = match bracket {
             _ if bracket.generator_bound() => Limit::Generator,
             // What the buffer took was not carried.
@@ -110,5 +112,43 @@ fn output(measured: &Measured) -> f64 {
     match measured.kept_up() {
         part if part < 1.0 => part * (1.0 - CLOCK),
         _ => 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Bounds, Device, Method, Patience, Rig, Watch, rfc2544};
+
+    #[derive(Default)]
+    struct Seen(Vec<Option<Bounds>>);
+
+    impl Watch for Seen {
+        fn searches(&mut self, bounds: Option<Bounds>) {
+            self.0.push(bounds);
+        }
+    }
+
+    #[test]
+    fn bounds_of_a_search_close_around_what_it_finds() {
+        let mut device = Device { capacity_fps: 3e5, buffer: 0.0, ..Device::ideal() };
+        let mut watch = Seen::default();
+        let mut bench = Bench::new(&mut device, &mut watch, Patience::default());
+        let tests = vec![rfc2544::Test::Throughput];
+        let settings = rfc2544::Settings { tests, frame_sizes: vec![64], ..Default::default() };
+        let rig = Rig::one_stream("A to B", 1e9);
+        let most = rig.total_fps(64);
+        Method::Rfc2544(settings).run(&rig, &mut bench).expect("it runs");
+        assert_eq!(watch.0.pop(), Some(None));
+        let seen: Vec<Bounds> = watch.0.into_iter().flatten().collect();
+        assert_eq!(seen[0], Bounds::default());
+        let width = |bounds: &Bounds| bounds.failed.unwrap_or(1.0) - bounds.passed;
+        assert!(
+            seen.len() > 2 && seen.windows(2).all(|w| width(&w[1]) <= width(&w[0])),
+            "{seen:?}"
+        );
+        let last = seen[seen.len() - 1];
+        let found = 3e5 / most;
+        assert!(last.passed <= found && last.failed.is_some_and(|f| f > found), "{last:?} {found}");
     }
 }

@@ -9,9 +9,10 @@ use std::{
 
 use axum::http::StatusCode;
 use rusqlite::{Connection, OptionalExtension, params};
+use serde::Serialize;
 use squall::{
     Error,
-    report::{EndedBy, Report, VerdictStatus},
+    report::{EndedBy, VerdictStatus},
 };
 
 use crate::{
@@ -99,7 +100,7 @@ pub struct Packed(Vec<u8>);
 
 impl Packed {
     /// `None`: it cannot be written as JSON.
-    pub fn of(report: &Report) -> Option<Self> {
+    pub fn of(report: &impl Serialize) -> Option<Self> {
         let text = serde_json::to_vec(report).ok()?;
         zstd::bulk::compress(&text, 3).ok().map(Self)
     }
@@ -199,6 +200,9 @@ impl History {
                     ended_by: EndedBy::Killed,
                     reasons: vec![error.clone()],
                 });
+            }
+            if let Some(test) = &mut row.test {
+                test.over();
             }
             // When it was last heard of.
             let started = humantime::parse_rfc3339(&row.started).ok();
@@ -556,6 +560,7 @@ mod tests {
             streams: 1,
             mult: Some(1.0),
             sent_all: false,
+            test: None,
         }
     }
 

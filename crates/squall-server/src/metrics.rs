@@ -36,6 +36,7 @@ pub const STAYING: usize = 16;
 
 /// What is told of a run that has ended. Its report may have tens of thousands of streams with all
 /// their bins.
+#[derive(Default)]
 pub struct Figures {
     ports: Vec<PortReport>,
     streams: Vec<StreamReport>,
@@ -243,6 +244,17 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
     let labels = of(&[("name", &row.name), ("kind", row.kind.word()), ("state", row.state.word())]);
     all.gauge("squall_run_state", "1 for the state of a run, current or final", &labels, 1.0);
     all.gauge("squall_run_elapsed_seconds", "Time since the run started", &of(&[]), row.elapsed_s);
+    if let Some(test) = &row.test {
+        let labels = of(&[("method", &test.method)]);
+        all.gauge(
+            "squall_test_trials",
+            "Trials that a standard test has begun",
+            &labels,
+            test.trial as f64,
+        );
+        let help = "Trials that a standard test takes, as estimated before its start";
+        all.gauge("squall_test_estimated_trials", help, &labels, test.estimate.trials as f64);
+    }
     let Some((ports, streams)) = figures else { return };
     for port in ports {
         let interface = squall::interface_of(&port.address).unwrap_or_default();

@@ -18,6 +18,7 @@ use squall::{
     conversations::Flows,
     driving::{Driven, LiveReport, NotBegun, Start},
     report::{EndedBy, ReasonCode, Report, VerdictStatus, fail_if::FailIf},
+    trials::Test,
     units::{Nanos, Rate},
 };
 
@@ -30,6 +31,7 @@ use crate::{
     leases::{Held, Keep, Lease},
     metrics::{self, Figures},
     service::Service,
+    testing::{Came, TestProgress, Testing, settle},
 };
 
 /// Between two samples of a run.
@@ -79,6 +81,9 @@ pub struct RunRow {
     /// All of its own frames are sent; it goes on to receive those of other nodes.
     #[serde(default)]
     pub sent_all: bool,
+    /// Progress of a standard test; absent for other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<TestProgress>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -109,6 +114,7 @@ pub enum Kind {
     Attacks,
     Capture,
     Otg,
+    Test,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -137,6 +143,7 @@ impl Kind {
             Self::Attacks => "attacks",
             Self::Capture => "capture",
             Self::Otg => "otg",
+            Self::Test => "test",
         }
     }
 
@@ -189,12 +196,16 @@ pub struct Wanted {
     pub ends_after: Option<Duration>,
     /// Nothing is sent before it is told.
     pub hold: bool,
+    /// A standard test, with the profile of `session`.
+    pub test: Option<Test>,
 }
 
 /// A run that goes on.
 pub struct Live {
     row: Mutex<RunRow>,
     driven: OnceLock<Arc<Driven>>,
+    /// In place of `driven`, of a standard test.
+    testing: OnceLock<Arc<Testing>>,
     pub text: String,
     fail_if: Vec<FailIf>,
     /// Its options have criteria, too.
@@ -274,6 +285,31 @@ impl Live {
         self.driven.get()
     }
 
+    /// `None`: it is no standard test, or starts.
+    pub fn testing(&self) -> Option<&Arc<Testing>> {
+        self.testing.get()
+    }
+
+    /// Its trials are run by `testing` from now on.
+    pub fn tests(&self, testing: Arc<Testing>) {
+        let testing = self.testing.get_or_init(|| testing);
+        self.set_state(&[State::Starting], State::Running);
+        if lock(&self.row).state == State::Stopping {
+            testing.stop();
+        }
+    }
+
+    pub fn starts_test(&self, progress: TestProgress) {
+        lock(&self.row).test = Some(progress);
+    }
+
+    /// Changes the progress of a standard test.
+    pub fn progress(&self, change: impl FnOnce(&mut TestProgress)) {
+        if let Some(progress) = &mut lock(&self.row).test {
+            change(progress);
+        }
+    }
+
     /// The latest sample and report; `None` before the first.
     pub fn latest(&self) -> Option<Arc<LiveReport>> {
         self.driven()?.latest()
@@ -348,6 +384,10 @@ impl Live {
         match self.driven() {
             Some(driven) if !self.is_over() => Ok(driven),
             Some(_) => Err(over(&self.row().id)),
+            None if self.testing().is_some() => Err(Refusal::conflict(
+                "run_is_test",
+                "the trials of a standard test cannot be changed\n  try to stop it",
+            )),
             None => Err(Refusal::conflict(
                 "run_starting",
                 "the run has not started\n  try again in a moment",
@@ -397,6 +437,9 @@ impl Live {
         }
         if let Some(driven) = self.driven() {
             driven.stop();
+        }
+        if let Some(testing) = self.testing() {
+            testing.stop();
         }
     }
 
@@ -474,12 +517,12 @@ impl Runs {
         lately.iter().map(|(_, row, figures)| (row.clone(), figures.clone())).collect()
     }
 
-    fn ended(&self, row: &RunRow, report: &Report) {
+    fn ended(&self, row: &RunRow, came: Came<'_>) {
         let mut lately = lock(&self.lately);
         while lately.len() >= metrics::STAYING {
             lately.pop_front();
         }
-        lately.push_back((Instant::now(), row.clone(), Arc::new(Figures::of(report))));
+        lately.push_back((Instant::now(), row.clone(), Arc::new(came.figures())));
     }
 
     pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
@@ -537,6 +580,7 @@ impl Service {
             fail_if,
             ends_after,
             hold,
+            test,
         } = wanted;
         if lock(&self.runs.live).len() >= MOST {
             return Err(Refusal::conflict(
@@ -592,9 +636,11 @@ impl Service {
             streams: session.profile.streams.len(),
             mult: session.options.mult.map_or(Some(1.0), Multiplier::factor),
             sent_all: false,
+            test: None,
         };
         let live = Arc::new(Live {
             driven: OnceLock::new(),
+            testing: OnceLock::new(),
             text,
             fail_if,
             aborts: session.options.abort_if.as_ref().is_some_and(|all| !all.is_empty()),
@@ -625,8 +671,9 @@ impl Service {
             "run starts"
         );
         self.runs.touch();
-        let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            self.drive(&live, session, hold)
+        let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match test {
+            Some(test) => self.drive_test(&live, Test { profile: session.profile, ..test }),
+            None => self.drive(&live, session, hold),
         }));
         match begun {
             Ok(Ok(())) => Ok(live),
@@ -711,8 +758,15 @@ impl Service {
     pub fn checkpoint(&self) {
         for live in self.runs.all() {
             let is_due = *lock(&live.checkpoint) <= Instant::now();
-            let Some(latest) = live.latest().filter(|_| is_due) else { continue };
-            let report = Packed::of(&self.files.told(live.so_far(&latest)));
+            let report = match (live.latest(), live.testing()) {
+                _ if !is_due => continue,
+                (Some(latest), _) => Packed::of(&self.files.told(live.so_far(&latest))),
+                (None, Some(testing)) => match testing.so_far() {
+                    none if none.trials.is_empty() => continue,
+                    outcome => Packed::of(&outcome),
+                },
+                (None, None) => continue,
+            };
             let written = lock(&live.written);
             if !*written {
                 // A disk that is full is told when the run ends.
@@ -725,7 +779,7 @@ impl Service {
 
     fn finish_driven(&self, live: &Arc<Live>, driven: &Driven) {
         match driven.outcome() {
-            Some(Ok(report)) => self.finish(live, Ok(&report)),
+            Some(Ok(report)) => self.finish(live, Ok(Came::Report(&report))),
             Some(Err(error)) => self.finish(live, Err(&error)),
             None => {
                 self.finish(live, Err(&Error::Environment("the run ended without a report".into())))
@@ -760,7 +814,7 @@ impl Service {
 
     /// Once: what came of it goes to the history, then its ports are free, and only then is it told
     /// as over: who waited for that has the report, and the ports for the next run.
-    fn finish(&self, live: &Arc<Live>, outcome: Result<&Report, &Error>) {
+    pub fn finish(&self, live: &Arc<Live>, outcome: Result<Came<'_>, &Error>) {
         if live.finished.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -772,7 +826,8 @@ impl Service {
             let because = lock(&live.because).clone();
             row.error = because.as_ref().map(|because| because.text().to_owned());
             match outcome {
-                Ok(report) => {
+                Ok(Came::Outcome(outcome)) => settle(&mut row, outcome, because.as_ref()),
+                Ok(Came::Report(report)) => {
                     let mut reasons: Vec<_> =
                         report.verdict.reasons.iter().map(|reason| reason.text.clone()).collect();
                     let mut failed = report.verdict.failed.clone();
@@ -811,16 +866,19 @@ impl Service {
                     row.state = State::Failed;
                 }
             }
+            if let Some(progress) = &mut row.test {
+                progress.over();
+            }
             row
         };
-        let report = outcome.ok().and_then(|report| Packed::of(&self.files.told(report.clone())));
+        let report = outcome.ok().and_then(|came| came.packed(self));
         if let Err(error) = self.history.update(&row, report) {
             tracing::error!(run = row.id, %error, "cannot store the results of the run yet");
         }
         *written = true;
         drop(written);
-        if let Ok(report) = outcome {
-            self.runs.ended(&row, report);
+        if let Ok(came) = outcome {
+            self.runs.ended(&row, came);
         }
         let (state, error) = (row.state.word(), row.error.as_deref());
         tracing::info!(run = row.id, state, error, "run ended");
@@ -956,6 +1014,11 @@ impl Service {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         for live in self.runs.all() {
+            // Its trials are known; what the current one came to does not count.
+            if let Some(testing) = live.testing() {
+                self.finish(&live, Ok(Came::Outcome(&testing.so_far())));
+                continue;
+            }
             self.finish(
                 &live,
                 Err(&Error::Environment(
@@ -1047,6 +1110,7 @@ impl ManagedStart {
             fail_if: Vec::new(),
             ends_after: None,
             hold: false,
+            test: None,
             session,
         })?;
         let driven = live.driven().cloned();
@@ -1199,6 +1263,7 @@ mod tests {
             fail_if: Vec::new(),
             ends_after: None,
             hold: false,
+            test: None,
         };
         let id = service
             .start(wanted(&format!("{text}# a defect on purpose")))

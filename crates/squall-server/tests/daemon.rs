@@ -1111,6 +1111,144 @@ fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_reports_that_are_se
     assert!(!killed.join("unfinished/half").exists());
 }
 
+/// A device that carries 10,000 frames/s, in virtual time: found in a moment.
+fn throughput(link: &str) -> Value {
+    json!({
+        "method": "rfc2544", "max_rate": "100kpps", "rest_s": 0,
+        "ports": { "A": format!("loop:{link},virtual,drain=10kpps,buffer=50") },
+        "settings": { "tests": ["throughput"], "frame_sizes": [64], "trial_s": 1 },
+    })
+}
+
+/// Trials of a third of a second for an hour.
+fn soak(link: &str) -> Value {
+    json!({
+        "method": "soak", "max_rate": "1kpps", "rest_s": 0, "options": { "linger": "10ms" },
+        "ports": { "A": format!("loop:{link}") },
+        "settings": { "duration_s": 3600, "trial_s": 0.3, "frame_size": 64 },
+    })
+}
+
+fn start_test(daemon: &Daemon, body: Value) -> String {
+    let (status, reply) = daemon.json("POST", "/squall/v1/tests", body);
+    assert_eq!((status, &reply["run"]["kind"]), (201, &json!("test")), "{reply}");
+    reply["run"]["id"].as_str().expect("a name").to_owned()
+}
+
+fn trials(report: &Value) -> &Vec<Value> {
+    report["trials"].as_array().expect("a list")
+}
+
+#[test]
+fn a_standard_test_is_a_run_whose_report_is_its_outcome() {
+    let daemon = Daemon::of("tests");
+    let text = |path: &str| {
+        let (status, _, body) = daemon.ask("GET", path, &[], b"");
+        assert_eq!(status, 200, "{path}");
+        String::from_utf8(body).expect("text")
+    };
+    let found = |run: &str| {
+        let row = daemon.until(&format!("/squall/v1/runs/{run}"), |row| row["ended"].is_string());
+        assert_eq!(row["state"], "done", "{row}");
+        assert_eq!((&row["test"]["status"], &row["passed"]), (&json!("measured"), &Value::Null));
+        assert_eq!(row["verdict"]["status"], "valid", "{row}");
+        daemon.get(&format!("/squall/v1/runs/{run}/report"))
+    };
+    let run = start_test(&daemon, throughput("tests"));
+    let report = found(&run);
+    let value = report["figures"][0]["value"].as_f64().expect("a number");
+    assert!(value > 9_950.0 && value <= 10_000.0, "{report}");
+    let row = daemon.get(&format!("/squall/v1/runs/{run}"));
+    assert_eq!(row["test"]["trial"], trials(&report).len());
+    assert!(text(&format!("/squall/v1/runs/{run}/report.html")).contains("RFC 2544"));
+    let lines = text(&format!("/squall/v1/runs/{run}/report.csv")).lines().count();
+    assert_eq!(lines, trials(&report).len() + 1);
+    assert!(text(&format!("/squall/v1/runs/{run}/report.xml")).contains("squall.rfc2544"));
+    let journal = text(&format!("/squall/v1/files/{run}.journal"));
+    assert_eq!(journal.lines().count(), trials(&report).len() + 1);
+    assert!(text("/metrics").contains(&format!("squall_test_trials{{run=\"{run}\"")));
+    let list = daemon.get("/squall/v1/runs?kind=test&state=done");
+    assert_eq!(list["runs"].as_array().map(Vec::len), Some(1));
+    // The same again, as its command says.
+    let command = report["command"].as_str().expect("text");
+    let (begin, body) = command.split_once(" -d '").expect("a body");
+    assert!(begin.ends_with(&format!("http://{}/squall/v1/tests", daemon.bound.https)), "{begin}");
+    let body = serde_json::from_str(body.trim_end_matches('\'')).expect("JSON");
+    let again = found(&start_test(&daemon, body));
+    // All but the CPU time of the trials.
+    assert_eq!(again["tables"], report["tables"]);
+    assert_eq!(again["figures"], report["figures"]);
+    assert_eq!(trials(&again).len(), trials(&report).len());
+    // Another run has neither.
+    let other = daemon.run("other", json!({}));
+    daemon.json("POST", &format!("/squall/v1/runs/{other}/stop"), Value::Null);
+    daemon.until(&format!("/squall/v1/runs/{other}"), |row| row["ended"].is_string());
+    let (status, _, _) =
+        daemon.ask("GET", &format!("/squall/v1/runs/{other}/report.csv"), &[], b"");
+    assert_eq!(status, 404);
+}
+
+#[test]
+fn a_standard_test_is_watched_stopped_and_continued() {
+    let daemon = Daemon::of("soaks");
+    let mut socket = daemon.watch("runs=all&every_ms=100");
+    let run = start_test(&daemon, soak("soaks"));
+    let path = format!("/squall/v1/runs/{run}");
+    let seen = loop {
+        let Message::Text(text) = socket.read().expect("a message") else { continue };
+        let message: Value = serde_json::from_str(&text).expect("JSON");
+        if message["run"]["test"]["trial"].as_u64() >= Some(3) {
+            break message["run"]["test"].clone();
+        }
+    };
+    assert_eq!(seen["method"], "soak");
+    assert!(seen["estimate"]["trials"].as_u64() >= Some(12_000), "{seen}");
+    assert!(seen["latest"].as_array().is_some_and(|rows| rows.len() >= 2), "{seen}");
+    assert!(seen["latest"][0]["sent"].as_u64() > Some(50), "{seen}");
+    let so_far = daemon.get(&format!("{path}/report"));
+    assert!(so_far["verdict"]["status"] == "stopped" && trials(&so_far).len() >= 2, "{so_far}");
+    let (status, reply) = daemon.json("POST", &format!("{path}/pause"), json!({}));
+    assert_eq!((status, &reply["error"]["code"]), (409, &json!("run_is_test")));
+    let (status, reply) = daemon.json("POST", "/squall/v1/tests", soak("soaks"));
+    assert_eq!((status, &reply["error"]["code"]), (409, &json!("port_in_use")));
+    let mut same = soak("elsewhere");
+    same["journal"] = seen["journal"].clone();
+    let (status, reply) = daemon.json("POST", "/squall/v1/tests", same);
+    assert!(status == 400 && reply.to_string().contains("writes to it"), "{reply}");
+    daemon.json("POST", &format!("{path}/stop"), Value::Null);
+    let row = daemon.until(&path, |row| row["ended"].is_string());
+    assert_eq!((&row["state"], &row["test"]["status"]), (&json!("done"), &json!("stopped")));
+    assert_eq!(row["verdict"]["status"], "interrupted");
+    let stopped = daemon.get(&format!("{path}/report"));
+    assert!(trials(&stopped).starts_with(trials(&so_far)), "{stopped}");
+    assert_eq!(daemon.get("/squall/v1/leases")["leases"], json!([]));
+    let mut more = soak("soaks");
+    more["journal"] = seen["journal"].clone();
+    let path = format!("/squall/v1/runs/{}", start_test(&daemon, more));
+    daemon.until(&path, |row| {
+        row["test"]["trial"].as_u64() > Some(trials(&stopped).len() as u64 + 1)
+    });
+    daemon.json("POST", &format!("{path}/stop"), Value::Null);
+    daemon.until(&path, |row| row["ended"].is_string());
+    let all = daemon.get(&format!("{path}/report"));
+    assert!(trials(&all).len() > trials(&stopped).len(), "{all}");
+    assert!(trials(&all).starts_with(trials(&stopped)), "{all}");
+}
+
+#[test]
+fn the_end_of_a_daemon_keeps_the_trials_of_a_test() {
+    let mut daemon = Daemon::of("soak-end");
+    let path = format!("/squall/v1/runs/{}", start_test(&daemon, soak("soak-end")));
+    daemon.until(&path, |row| row["test"]["trial"].as_u64() >= Some(2));
+    let before = daemon.get(&format!("{path}/report"));
+    daemon.stop();
+    let again = Daemon::start(settings(&daemon.data));
+    let row = again.get(&path);
+    assert_eq!((&row["state"], &row["test"]["status"]), (&json!("interrupted"), &json!("stopped")));
+    let after = again.get(&format!("{path}/report"));
+    assert!(!trials(&before).is_empty() && trials(&after).starts_with(trials(&before)), "{after}");
+}
+
 #[test]
 fn a_second_daemon_in_the_same_folder_is_refused() {
     let daemon = Daemon::of("twice");

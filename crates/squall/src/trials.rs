@@ -1,6 +1,7 @@
 //! Trials of the standard tests, each a run of its own: what [`squall_method`] asks for, sent and
 //! measured by this machine.
 
+mod between;
 mod comparison;
 mod connections;
 mod journal;
@@ -15,13 +16,14 @@ use std::{
 
 use serde_json::{Map, json};
 use squall_method::{
-    Action, Bench, Estimate, Halt, Lane, Measured, Method, MostLoad, Outcome, Patience, Recorded,
-    Rig, RigLane, Runner, Second, Template, Trial, Watch,
+    Action, Bench, Bounds, Estimate, Halt, Lane, Measured, Method, MostLoad, Outcome, Patience,
+    Recorded, Rig, RigLane, Runner, Second, Template, Trial, Watch,
 };
 use squall_options::{RunOptions, Time};
 use squall_profile::{Format, Mode, PacketSource, Profile, SizeLaw, Stream};
 use squall_units::{Nanos, Rate, RateUnit};
 
+pub use between::Between;
 pub use comparison::{Comparison, compare_results};
 use connections::loaded;
 use measured::measured;
@@ -136,13 +138,18 @@ impl Test {
         }
         Ok(began.told(done.map_err(error)?, profile, &self.command))
     }
+
+    /// The outcome of a test that has not ended, with the trials so far.
+    pub fn so_far(&self, began: &Began, trials: Vec<Recorded>) -> Outcome {
+        began.told(self.method.so_far(trials), self.profile.to_toml(), &self.command)
+    }
 }
 
 /// When something began.
-struct Began(SystemTime, Instant);
+pub struct Began(SystemTime, Instant);
 
 impl Began {
-    fn now() -> Self {
+    pub fn now() -> Self {
         Self(SystemTime::now(), Instant::now())
     }
 
@@ -171,6 +178,14 @@ struct Journaled<'a> {
 impl Watch for Journaled<'_> {
     fn begins(&mut self, trial: &Trial, number: usize) {
         self.watch.begins(trial, number);
+    }
+
+    fn known(&mut self, recorded: &Recorded) {
+        self.watch.known(recorded);
+    }
+
+    fn searches(&mut self, bounds: Option<Bounds>) {
+        self.watch.searches(bounds);
     }
 
     fn ended(&mut self, recorded: &Recorded) -> bool {

@@ -186,9 +186,11 @@ export interface RunRow {
   mult: number | null;
   /** All of its own frames are sent; it goes on to receive those of other nodes. */
   sent_all: boolean;
+  /** Progress of a standard test; absent for other runs. */
+  test: TestProgress | null;
 }
 
-export type Kind = "streams" | "replay" | "flows" | "attacks" | "capture" | "otg";
+export type Kind = "streams" | "replay" | "flows" | "attacks" | "capture" | "otg" | "test";
 
 export type State =
   "starting" | "running" | "paused" | "stopping" | "done" | "ready" | "failed" | "interrupted";
@@ -222,6 +224,60 @@ export interface RunPort {
   name: string;
   address: string;
 }
+
+/** How far a standard test is. */
+export interface TestProgress {
+  /** `rfc2544`, as `squall test` calls it. */
+  method: string;
+  /** What the whole test takes, if the device carries half of the highest rate. */
+  estimate: Estimate;
+  /** Number of the current trial, from 1; at the end, that of the last one. */
+  trial: number;
+  /** What the current trial measures: `throughput, 64 octets, 50 %`. */
+  label: string;
+  /** Bounds of the current search, as parts of the highest load; `null`: no search. */
+  bounds: Bounds | null;
+  /** The latest trials that have ended, oldest first; none after the end of the test. */
+  latest: TrialRow[];
+  /** The daemon's file with the trials. A new test with this journal continues this one. */
+  journal: string;
+  /** `null` before the end. */
+  status: Status | null;
+}
+
+/** What a test takes. */
+export interface Estimate {
+  trials: number;
+  seconds: number;
+}
+
+/**
+ * How far a search is: the load that it looks for is between both, as parts of the highest load.
+ */
+export interface Bounds {
+  /** The highest load that passed; 0: none so far. */
+  passed: number;
+  /** The lowest load that failed, or that the generator did not keep to; absent: none so far. */
+  failed: number | null;
+}
+
+/** A trial that has ended. */
+export interface TrialRow {
+  trial: number;
+  label: string;
+  /** From 1; trials that the generator did not keep to are repeated. */
+  attempt: number;
+  duration_s: number;
+  /** Frames; of a trial with flows: connections that were attempted. */
+  sent: number;
+  /** Frames; of a trial with flows: connections that failed. */
+  lost: number;
+  mean_latency_ns: number | null;
+  /** Why the trial does not count; `null`: it counts. */
+  not_kept: string | null;
+}
+
+export type Status = "measured" | "passed" | "failed" | "generator_bound" | "stopped";
 
 export interface Started {
   run: RunRow;
@@ -1482,6 +1538,27 @@ export interface Contention {
 export interface Memory {
   /** Peak of the process. */
   peak_rss_octets: number;
+}
+
+export interface Methods {
+  methods: About[];
+  /** JSON schema of `between`. */
+  between: unknown;
+}
+
+/** A method, for those that ask what there is. */
+export interface About {
+  /** As the command line calls it. */
+  name: string;
+  title: string;
+  /** JSON schema of its settings. */
+  settings: unknown;
+  /** Settings by default. */
+  defaults: unknown;
+  /** Whether it sends the streams of a profile. */
+  wants_streams: boolean;
+  /** Whether it opens connections between the clients and the servers of a profile. */
+  wants_flows: boolean;
 }
 
 /** Some of the rows, and totals. Octets are L2, FCS included. */

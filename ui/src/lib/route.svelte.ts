@@ -9,6 +9,7 @@ export const PAGES = [
   { id: "attacks", title: "Attacks", key: "a", icon: "attacks" },
   { id: "capture", title: "Capture", key: "c", icon: "capture" },
   { id: "conversations", title: "Conversations", key: "v", icon: "conversations" },
+  { id: "tests", title: "Tests", key: "t", icon: "tests" },
   { id: "runs", title: "Reports", key: "h", icon: "reports" },
   { id: "servers", title: "Servers", key: "d", icon: "servers" },
   { id: "log", title: "Log", key: "l", icon: "log" },

@@ -8,7 +8,7 @@ import type { Run } from "./types";
 /** Who holds the ports, to others. */
 const OWNER = "web page";
 
-export async function start(path: "/runs" | "/captures", body: object): Promise<Run> {
+export async function start(path: "/runs" | "/captures" | "/tests", body: object): Promise<Run> {
   const answer = await post<Run | { run: Run }>(path, { owner: OWNER, ...body });
   const run = "run" in answer ? answer.run : answer;
   live.put(run);

@@ -22,12 +22,40 @@ export type {
   RuleOutcome as SolvedRule,
   RunRow as Run,
   Sample,
+  Estimate as TestEstimate,
   State as RunState,
 } from "./generated";
 import type * as api from "./generated";
 
 /** Of a report, or of a run, which has its reasons as texts. */
 export type Verdict = api.Verdict | api.RunVerdict;
+
+/** A setting of a method, as far as its form needs it (JSON schema). */
+export interface SettingSchema {
+  $ref?: string;
+  type?: string | string[];
+  description?: string;
+  items?: SettingSchema;
+  enum?: unknown[];
+  oneOf?: { const?: unknown }[];
+}
+
+export interface Method extends Pick<api.About, "name" | "title" | "wants_flows"> {
+  settings: {
+    properties: Record<string, SettingSchema>;
+    $defs?: Record<string, SettingSchema>;
+  };
+  defaults: Record<string, unknown>;
+}
+
+/** What a standard test found: schemas/test.schema.json. */
+export interface Outcome {
+  title: string;
+  verdict: { status: string; text: string[] };
+  tables: { title: string; columns: string[]; rows: string[][] }[];
+  notes: string[];
+  command: string;
+}
 
 /** Of a profile; or what an error says, which has less. */
 export type Problem = Partial<api.Problem> & Pick<api.Problem, "message">;

@@ -121,12 +121,14 @@ fn learning_rate(
     let mut trials = Table::new("Address learning rate, trials (RFC 2889 §5.8.5)", &TRIALS);
     let mut bracket = Bracket::new(settings.resolution, (1.0 / most).min(0.5));
     while let Some(load) = bracket.next() {
+        bench.searches(Some(bracket.bounds()));
         let fps = load * most;
         let label = format!("address learning rate, {}", si(fps, "frames/s"));
         let measured = bench.trial(trial(settings, rig, addresses, fps, label))?;
         trials.rows.push(row(rig, addresses, fps, &measured));
         bracket.record(load, judge(rig, addresses, &measured));
     }
+    bench.searches(None);
     let limit = match bracket {
         _ if bracket.generator_bound() => Limit::Generator,
         _ if bracket.passed >= 1.0 => Limit::Offered,

@@ -8,6 +8,7 @@ mod openapi;
 pub mod ports;
 mod routes;
 mod runs;
+mod trials;
 
 pub use extract::{Asked, Body, Named, Optional};
 
@@ -27,6 +28,7 @@ pub fn routes() -> Routes {
         .and(audit::routes())
         .and(ports::routes())
         .and(runs::routes())
+        .and(trials::routes())
         .and(conversations::routes())
         .and(files::routes())
         .and(watch::routes())

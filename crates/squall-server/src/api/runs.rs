@@ -70,7 +70,8 @@ pub fn routes() -> Routes {
         .get(
             "/squall/v1/runs/{id}/report",
             report,
-            says("Get the report, final or so far").gives::<Report>(),
+            says("Get the report, final or so far; of a standard test, its outcome")
+                .gives::<Report>(),
         )
         .get(
             "/squall/v1/runs/{id}/report.html",
@@ -173,7 +174,7 @@ impl Language {
         }
     }
 
-    fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Self::Toml => "toml",
             Self::Yaml => "yaml",
@@ -270,8 +271,8 @@ struct NewCapture {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Started {
-    run: RunRow,
+pub struct Started {
+    pub run: RunRow,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -430,14 +431,7 @@ async fn start(
         if let Some(clock) = &new.clock {
             possible(clock)?;
         }
-        // More workers than CPUs take the time of other runs.
-        let most = std::thread::available_parallelism().map_or(1, usize::from);
-        if options.cores.is_some_and(|cores| cores > most) {
-            return Err(bad(format!("cores: expected 1 to {most}, the CPUs of this machine")));
-        }
-        if options.cpus.as_ref().is_some_and(|cpus| !(1..=most).contains(&cpus.0.len())) {
-            return Err(bad(format!("cpus: expected 1 to {most}, the CPUs of this machine")));
-        }
+        fit(&options)?;
         below(service, &mut options.labels)?;
         options.capture.iter_mut().try_for_each(|capture| kept(service, capture))?;
         let mut session = Session::new(profile).with(options)?;
@@ -505,6 +499,21 @@ async fn clock(
     .await
 }
 
+/// More workers than CPUs take the time of other runs.
+///
+/// # Errors
+/// Options that ask for more.
+pub fn fit(options: &RunOptions) -> Result<(), Refusal> {
+    let most = std::thread::available_parallelism().map_or(1, usize::from);
+    if options.cores.is_some_and(|cores| cores > most) {
+        return Err(bad(format!("cores: expected 1 to {most}, the CPUs of this machine")));
+    }
+    if options.cpus.as_ref().is_some_and(|cpus| !(1..=most).contains(&cpus.0.len())) {
+        return Err(bad(format!("cpus: expected 1 to {most}, the CPUs of this machine")));
+    }
+    Ok(())
+}
+
 fn yes() -> bool {
     true
 }
@@ -550,6 +559,7 @@ fn begin(
         fail_if,
         ends_after: ends_after.map(|after| Duration::from_nanos(after.0)),
         hold,
+        test: None,
     })?;
     Ok((StatusCode::CREATED, Json(Started { run: live.row() })))
 }
@@ -748,7 +758,8 @@ async fn stats(
             }));
         }
         let run = known(&id, service.history.run(&id)?)?;
-        let report = service.history.report(&id)?.map(|text| read(&text)).transpose()?;
+        let text = service.history.report(&id)?.filter(|_| run.kind != Kind::Test);
+        let report = text.map(|text| read(&text)).transpose()?;
         let report = report.map(|report| service.files.told(report));
         let sample = report.as_ref().and_then(|report| report.series.last().cloned());
         Ok(Json(Stats {
@@ -767,9 +778,15 @@ pub fn read(text: &str) -> Result<Report, Refusal> {
 }
 
 /// Of a run that is over, or so far.
-fn report_of(service: &Service, id: &str) -> Result<String, Refusal> {
+pub fn report_of(service: &Service, id: &str) -> Result<String, Refusal> {
     if let Some(live) = service.runs.get(id) {
         service.heard_of(&live);
+        if let Some(testing) = live.testing() {
+            let text = serde_json::to_string(&testing.so_far());
+            return text
+                .map(|text| service.files.without_root(&text))
+                .map_err(|error| Refusal::internal(error.to_string()));
+        }
         let latest = live.latest();
         let latest = latest
             .ok_or_else(|| Refusal::not_found("there is no report yet\n  try again in a moment"))?;
@@ -794,8 +811,7 @@ async fn html(
     State(service): State<Arc<Service>>,
     Named(id): Named<String>,
 ) -> Result<Response, Refusal> {
-    let page =
-        blocking(move || Ok(squall::render::html(&read(&report_of(&service, &id)?)?))).await?;
+    let page = blocking(move || super::trials::page(&report_of(&service, &id)?)).await?;
     // It has scripts of its own: they may do nothing but draw.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                   img-src data:; sandbox allow-scripts allow-downloads";

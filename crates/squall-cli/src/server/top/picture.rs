@@ -214,6 +214,7 @@ pub mod tests {
             streams: 2,
             mult: Some(1.0),
             sent_all: false,
+            test: None,
         }
     }
 

@@ -1,0 +1,451 @@
+//! Standard tests: methods, estimates, starts, and outcomes in other forms.
+
+use std::{path::PathBuf, sync::Arc};
+
+use axum::{
+    Json,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use squall::{
+    Profile, RunOptions, Session,
+    method::{About, Estimate, Method, Outcome, Patience, render},
+    trials::{Between, Test},
+};
+
+use super::{
+    Body, Named, Operation, Routes,
+    ports::{owner, ttl},
+    runs::{Language, Started, Written, fit, read, report_of},
+};
+use crate::{
+    Refusal, Token,
+    error::Detail,
+    runs::{Kind, Wanted},
+    service::Service,
+    threads::{acting, blocking},
+};
+
+pub fn routes() -> Routes {
+    let says = |summary| Operation::new("tests", summary);
+    Routes::new()
+        .get(
+            "/squall/v1/tests/methods",
+            methods,
+            says("List the methods of standard tests with the JSON schema of their settings")
+                .gives::<Methods>(),
+        )
+        .post(
+            "/squall/v1/tests/estimate",
+            estimate,
+            says("Estimate the trials and the time of a standard test; send nothing")
+                .takes::<NewTest>()
+                .gives::<Estimate>(),
+        )
+        .post(
+            "/squall/v1/tests",
+            start,
+            says("Start a standard test: a run of kind test, with an outcome as its report")
+                .takes::<NewTest>()
+                .gives::<Started>()
+                .status(201),
+        )
+        .get(
+            "/squall/v1/runs/{id}/report.csv",
+            csv,
+            says("Get the trials of a standard test as CSV").gives_octets("text/csv"),
+        )
+        .get(
+            "/squall/v1/runs/{id}/report.xml",
+            junit,
+            says("Get the verdict of a standard test as JUnit XML").gives_octets("text/xml"),
+        )
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Methods {
+    methods: Vec<About>,
+    /// JSON schema of `between`.
+    between: Value,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NewTest {
+    /// `rfc2544`, as `squall test` names it.
+    method: String,
+    /// Settings of the method that are not its defaults.
+    #[serde(default)]
+    settings: Map<String, Value>,
+    /// Profile with the ports and streams: its text, or an object of its schema. Without one,
+    /// traffic as `between` says is sent between `ports`.
+    profile: Option<Written>,
+    #[serde(default)]
+    format: Language,
+    /// Addresses by names, in place of those in the profile.
+    #[serde(default)]
+    ports: Map<String, Value>,
+    /// Traffic between the ports, without a profile.
+    #[serde(default)]
+    between: Between,
+    /// The most that each port sends, on the line: "1 Gbps", "100 kpps"; absent: what its link
+    /// carries.
+    max_rate: Option<String>,
+    /// Use short trials and few repetitions.
+    #[serde(default)]
+    quick: bool,
+    /// Repeat a trial up to this often if the generator did not keep to it; absent: 2.
+    repeats: Option<u32>,
+    /// Seconds between trials; absent: 5, with `quick` 0.2.
+    rest_s: Option<f64>,
+    /// Options of each trial: `cores`, `cpus`, `seed`, `clock`, `linger` and `filter`.
+    #[serde(default, deserialize_with = "squall::options::read")]
+    options: RunOptions,
+    /// File of the daemon where trials are written as they end; absent: the id of the run, with
+    /// `.journal`. If it has trials of the same test, the test goes on after them.
+    journal: Option<PathBuf>,
+    name: Option<String>,
+    owner: Option<String>,
+    /// Lease of its ports. Without one, the run leases them itself, and each request that names the
+    /// run renews that lease.
+    lease: Option<String>,
+    /// Duration of the run's own lease.
+    ttl_s: Option<f64>,
+    /// The run's own lease lasts as long as the test.
+    #[serde(default)]
+    detached: bool,
+}
+
+async fn methods() -> Json<Methods> {
+    let between = schemars::schema_for!(Between).to_value();
+    Json(Methods { methods: Method::all().into_iter().map(without_commands).collect(), between })
+}
+
+/// Settings with commands are refused, so a form need not have them.
+fn without_commands(mut about: About) -> About {
+    let properties = about.settings.get_mut("properties").and_then(Value::as_object_mut);
+    for table in properties.into_iter().chain(about.defaults.as_object_mut()) {
+        table.retain(|name, _| !runs_command(name));
+    }
+    about
+}
+
+fn runs_command(setting: &str) -> bool {
+    setting.ends_with("_command")
+}
+
+async fn estimate(
+    State(service): State<Arc<Service>>,
+    Body(body): Body<Map<String, Value>>,
+) -> Result<Json<Estimate>, Refusal> {
+    acting(service, move |service| {
+        let mut test = NewTest::of(&body)?.test(service, &body)?;
+        for port in &mut test.profile.ports {
+            port.address = service.ports.admit(&port.address, &service.files)?.address;
+        }
+        let estimate = test.estimate();
+        estimate.map(Json).map_err(|error| service.files.unsaid(error.into()))
+    })
+    .await
+}
+
+async fn start(
+    State(service): State<Arc<Service>>,
+    Body(body): Body<Map<String, Value>>,
+) -> Result<(StatusCode, Json<Started>), Refusal> {
+    acting(service, move |service| {
+        let new = NewTest::of(&body)?;
+        if new.name.as_ref().is_some_and(|name| name.chars().count() > 200) {
+            return Err(wrong("name", "expected at most 200 characters"));
+        }
+        let test = new.test(service, &body)?;
+        let session =
+            Session { command: test.command.clone(), ..Session::new(test.profile.clone()) };
+        let live = service.start(Wanted {
+            kind: Kind::Test,
+            name: new.name.unwrap_or_else(|| name(&test)),
+            owner: owner(new.owner)?,
+            lease: new.lease,
+            ttl: ttl(service, new.ttl_s)?,
+            detached: new.detached,
+            text: test.profile.to_toml(),
+            format: Language::Toml.word(),
+            fail_if: Vec::new(),
+            ends_after: None,
+            hold: false,
+            test: Some(test),
+            session,
+        })?;
+        Ok((StatusCode::CREATED, Json(Started { run: live.row() })))
+    })
+    .await
+}
+
+fn name(test: &Test) -> String {
+    let ports: Vec<_> = test.profile.ports.iter().map(|port| port.address.as_str()).collect();
+    format!("{} on {}", test.method.name(), ports.join(", "))
+}
+
+impl NewTest {
+    fn of(body: &Map<String, Value>) -> Result<Self, Refusal> {
+        serde_json::from_value(Value::Object(body.clone()))
+            .map_err(|error| Refusal::bad_request("bad_request", error.to_string()))
+    }
+
+    fn test(&self, service: &Service, body: &Map<String, Value>) -> Result<Test, Refusal> {
+        let method = method(&self.method, &self.settings)?;
+        let most = self.max_rate.as_ref().map(|text| {
+            text.parse().map_err(|error| wrong("max_rate", &format!("{text:?}: {error}")))
+        });
+        let rest_s = self.rest_s.unwrap_or(if self.quick { 0.2 } else { 5.0 });
+        if !(0.0..=3600.0).contains(&rest_s) {
+            return Err(wrong("rest_s", &format!("{rest_s}, expected 0 to 3600")));
+        }
+        let mut profile = self.profile(service, &method)?;
+        service.files.check(&profile)?;
+        let run = std::mem::take(&mut profile.run);
+        Ok(Test {
+            method: if self.quick { method.quick() } else { method },
+            options: of_trials(self.options.clone().over(&run))?,
+            profile,
+            most: most.transpose()?,
+            patience: Patience { repeats: self.repeats.unwrap_or(2), rest_s },
+            journal: self.journal.clone(),
+            command: command(service, body),
+        })
+    }
+
+    fn profile(&self, service: &Service, method: &Method) -> Result<Profile, Refusal> {
+        let Some(written) = self.profile.clone() else {
+            if self.ports.is_empty() {
+                let text =
+                    "no profile and no ports\n  try \"ports\": {\"A\": \"eth1\", \"B\": \"eth2\"}";
+                return Err(wrong("ports", text));
+            }
+            let origin = service.files.origin("ports");
+            return Ok(self.between.profile(method, &self.ports, &origin)?);
+        };
+        let (text, language) = written.text(self.format);
+        let mut profile = service.files.profile(&text, language.format())?;
+        for (name, address) in &self.ports {
+            let known = profile.ports.iter_mut().find(|port| port.name == *name);
+            let path = format!("ports.{name}");
+            let port = known.ok_or_else(|| wrong(&path, "the profile has no such port"))?;
+            let address = address.as_str().ok_or_else(|| wrong(&path, "expected an address"))?;
+            port.address = address.into();
+        }
+        Ok(profile)
+    }
+}
+
+/// Those that a trial can have: a method says when trials end and what is measured, and files are
+/// the daemon's.
+fn of_trials(all: RunOptions) -> Result<RunOptions, Refusal> {
+    fit(&all)?;
+    let RunOptions { cores, cpus, seed, clock, linger, filter, .. } = all;
+    Ok(RunOptions { cores, cpus, seed, clock, linger, filter, ..RunOptions::default() })
+}
+
+/// What starts the same test again, in a shell.
+fn command(service: &Service, body: &Map<String, Value>) -> String {
+    let mut body = body.clone();
+    // Of this run alone.
+    for name in ["lease", "ttl_s", "journal"] {
+        body.remove(name);
+    }
+    let scheme = if service.settings.plain { "http" } else { "https" };
+    let at = service.bound.get().map_or(service.settings.listen, |(at, _)| *at);
+    let token = match service.settings.token {
+        Token::None => "",
+        _ => " -H \"Authorization: Bearer $SQUALL_TOKEN\"",
+    };
+    let body = Value::Object(body).to_string().replace('\'', "'\\''");
+    format!(
+        "curl -k{token} -H 'content-type: application/json' {scheme}://{at}/squall/v1/tests -d \
+         '{body}'"
+    )
+}
+
+/// A method by its name, with `settings` in place of its defaults.
+fn method(name: &str, settings: &Map<String, Value>) -> Result<Method, Refusal> {
+    let read = |settings: Value| serde_json::from_value::<Method>(json!({ name: settings }));
+    read(json!({})).map_err(|error| wrong("method", &error.to_string()))?;
+    for (key, value) in settings {
+        let path = format!("settings.{key}");
+        // The right to send traffic does not include running commands on this machine.
+        if runs_command(key) && !value.is_null() {
+            return Err(wrong(&path, "the daemon runs no commands\n  try squall test"));
+        }
+        // One at a time: an error of serde does not have the name of the field.
+        read(json!({ key: value })).map_err(|error| wrong(&path, &error.to_string()))?;
+    }
+    read(Value::Object(settings.clone())).map_err(|error| wrong("settings", &error.to_string()))
+}
+
+fn wrong(path: &str, message: &str) -> Refusal {
+    let detail = Detail { path: path.into(), message: message.into(), ..Detail::default() };
+    Refusal::bad_request("bad_request", format!("{path}: {message}")).with(vec![detail])
+}
+
+/// The outcome that a report is, if it is that of a standard test.
+fn outcome(text: &str) -> Option<Outcome> {
+    let outcome: Outcome = serde_json::from_str(text).ok()?;
+    outcome.schema.starts_with("squall.test/").then_some(outcome)
+}
+
+/// A report, or an outcome, as an HTML page.
+///
+/// # Errors
+/// Text that is neither.
+pub fn page(text: &str) -> Result<String, Refusal> {
+    match outcome(text) {
+        Some(outcome) => Ok(render::html(&outcome, &[])),
+        None => Ok(squall::render::html(&read(text)?)),
+    }
+}
+
+async fn csv(
+    State(service): State<Arc<Service>>,
+    Named(id): Named<String>,
+) -> Result<Response, Refusal> {
+    rendered(service, id, "text/csv; charset=utf-8", render::csv).await
+}
+
+async fn junit(
+    State(service): State<Arc<Service>>,
+    Named(id): Named<String>,
+) -> Result<Response, Refusal> {
+    rendered(service, id, "text/xml; charset=utf-8", |outcome| render::junit(outcome, &[])).await
+}
+
+async fn rendered(
+    service: Arc<Service>,
+    id: String,
+    media: &'static str,
+    render: fn(&Outcome) -> String,
+) -> Result<Response, Refusal> {
+    let text = blocking(move || {
+        let outcome = outcome(&report_of(&service, &id)?);
+        let none = || {
+            let text = format!("run {id} is no standard test\n  try report or report.html");
+            Refusal::not_found(text)
+        };
+        Ok(render(&outcome.ok_or_else(none)?))
+    })
+    .await?;
+    Ok(([(header::CONTENT_TYPE, media)], text).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{body, http::Request};
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::Settings;
+
+    const RIG: &str = "ports.A = \"loop:estimates,virtual,drain=10kpps,buffer=50\"\n[[stream]]\nname = \
+                       \"A to A\"\npacket = \"eth/ipv4/udp\"\nrate = 1\n";
+
+    async fn ask(name: &str, asked: Value) -> (u16, Value) {
+        post(name, "/squall/v1/tests/estimate", asked).await
+    }
+
+    async fn post(name: &str, path: &str, asked: Value) -> (u16, Value) {
+        let id = std::process::id();
+        let data = std::env::temp_dir().join(format!("squall-tests-{name}-{id}"));
+        let service = Arc::new(Service::open(Settings::of_test(data.clone())).expect("it opens"));
+        let request = Request::post(path)
+            .header("content-type", "application/json")
+            .body(body::Body::from(asked.to_string()))
+            .expect("a request");
+        let router = routes().router.with_state(service);
+        let reply = router.oneshot(request).await.expect("a reply");
+        let status = reply.status().as_u16();
+        let octets = body::to_bytes(reply.into_body(), 1 << 20).await.expect("whole");
+        _ = std::fs::remove_dir_all(data);
+        (status, serde_json::from_slice(&octets).expect("JSON"))
+    }
+
+    fn throughput(trial_s: f64) -> Value {
+        json!({
+            "method": "rfc2544", "profile": RIG, "max_rate": "100kpps", "rest_s": 0,
+            "settings": { "tests": ["throughput"], "frame_sizes": [64], "trial_s": trial_s },
+        })
+    }
+
+    #[tokio::test]
+    async fn a_test_that_runs_commands_or_has_no_ports_does_not_start() {
+        let mut commands = throughput(1.0);
+        commands["settings"]["reset_command"] = json!("true");
+        let mut portless = throughput(1.0);
+        portless.as_object_mut().expect("an object").remove("profile");
+        for (name, asked, path) in
+            [("commands", commands, "settings.reset_command"), ("portless", portless, "ports")]
+        {
+            let (status, reply) = post(name, "/squall/v1/tests", asked).await;
+            let found = &reply["error"]["details"][0]["path"];
+            assert_eq!((status, found), (400, &json!(path)), "{reply}");
+        }
+    }
+
+    #[tokio::test]
+    async fn each_method_has_a_form_whose_defaults_are_accepted() {
+        let Json(Methods { methods: all, .. }) = methods().await;
+        assert!(all.len() >= 11, "{all:?}");
+        for about in all {
+            let (Some(form), Some(defaults)) =
+                (about.settings["properties"].as_object(), about.defaults.as_object())
+            else {
+                panic!("{about:?}")
+            };
+            assert!(defaults.keys().all(|name| form.contains_key(name)), "{about:?}");
+            assert!(!form.keys().any(|name| runs_command(name)), "{about:?}");
+            method(&about.name, defaults).expect(&about.name);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_estimate_grows_with_the_trials() {
+        let (status, short) = ask("short", throughput(1.0)).await;
+        assert_eq!(status, 200, "{short}");
+        let (_, long) = ask("long", throughput(10.0)).await;
+        assert_eq!(long["trials"], short["trials"]);
+        let trials = short["trials"].as_f64().expect("a number");
+        let longer = long["seconds"].as_f64().expect("s") - short["seconds"].as_f64().expect("s");
+        assert!(trials > 5.0 && (longer - 9.0 * trials).abs() < 0.1 * trials, "{short} {long}");
+    }
+
+    #[tokio::test]
+    async fn errors_have_the_name_of_the_setting() {
+        let with = |key: &str, value: Value| {
+            let mut asked = throughput(1.0);
+            asked["settings"][key] = value;
+            asked
+        };
+        let mut rate = throughput(1.0);
+        rate["max_rate"] = json!("fast");
+        let mut method = throughput(1.0);
+        method["method"] = json!("rfc1");
+        for (name, asked, path) in [
+            ("type", with("trial_s", json!("long")), "settings.trial_s"),
+            ("unknown", with("trails", json!(1)), "settings.trails"),
+            ("command", with("reset_command", json!("true")), "settings.reset_command"),
+            ("rate", rate, "max_rate"),
+            ("method", method, "method"),
+        ] {
+            let (status, reply) = ask(name, asked).await;
+            assert_eq!(
+                (status, &reply["error"]["details"][0]["path"]),
+                (400, &json!(path)),
+                "{reply}"
+            );
+        }
+        let (status, reply) = ask("range", with("trial_s", json!(-1.0))).await;
+        assert!(status == 400 && reply.to_string().contains("trial_s = -1"), "{reply}");
+    }
+}

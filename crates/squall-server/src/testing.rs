@@ -1,0 +1,285 @@
+//! Standard tests that go on: trials on a thread of their own, progress in the run's row, and an
+//! outcome in place of a report.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use squall::{
+    Error,
+    method::{Bounds, Estimate, Outcome, Recorded, Status, Trial, Watch},
+    report::{EndedBy, Report, VerdictStatus},
+    trials::{Began, Test},
+};
+
+use crate::{
+    Refusal,
+    history::Packed,
+    metrics::Figures,
+    runs::{Because, Live, RunRow, RunVerdict, State, lock},
+    service::Service,
+};
+
+/// Trials that a row shows; the outcome has all.
+const LATEST: usize = 20;
+
+/// How far a standard test is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TestProgress {
+    /// `rfc2544`, as `squall test` calls it.
+    pub method: String,
+    /// What the whole test takes, if the device carries half of the highest rate.
+    pub estimate: Estimate,
+    /// Number of the current trial, from 1; at the end, that of the last one.
+    pub trial: usize,
+    /// What the current trial measures: `throughput, 64 octets, 50 %`.
+    pub label: String,
+    /// Bounds of the current search, as parts of the highest load; `null`: no search.
+    pub bounds: Option<Bounds>,
+    /// The latest trials that have ended, oldest first; none after the end of the test.
+    pub latest: Vec<TrialRow>,
+    /// The daemon's file with the trials. A new test with this journal continues this one.
+    pub journal: String,
+    /// `null` before the end.
+    pub status: Option<Status>,
+}
+
+/// A trial that has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrialRow {
+    pub trial: usize,
+    pub label: String,
+    /// From 1; trials that the generator did not keep to are repeated.
+    pub attempt: u32,
+    pub duration_s: f64,
+    /// Frames; of a trial with flows: connections that were attempted.
+    pub sent: u64,
+    /// Frames; of a trial with flows: connections that failed.
+    pub lost: u64,
+    pub mean_latency_ns: Option<f64>,
+    /// Why the trial does not count; `null`: it counts.
+    pub not_kept: Option<String>,
+}
+
+impl TestProgress {
+    /// The outcome has the trials; a list of runs need not.
+    pub fn over(&mut self) {
+        self.label.clear();
+        self.latest.clear();
+        self.bounds = None;
+    }
+}
+
+impl TrialRow {
+    fn of(trial: usize, recorded: &Recorded) -> Self {
+        let measured = &recorded.measured;
+        let (sent, lost, delay) = match &measured.flows {
+            Some(flows) => (flows.attempted, flows.failures(), flows.transaction),
+            None => (measured.sent(), measured.lost(), measured.delay()),
+        };
+        Self {
+            trial,
+            label: recorded.trial.label.clone(),
+            attempt: recorded.attempt,
+            duration_s: recorded.trial.duration_s,
+            sent,
+            lost,
+            mean_latency_ns: delay.map(|delay| delay.mean),
+            not_kept: measured.not_kept.first().cloned(),
+        }
+    }
+}
+
+/// A standard test that goes on.
+pub struct Testing {
+    test: Test,
+    began: Began,
+    stop: AtomicBool,
+    trials: Mutex<Vec<Recorded>>,
+}
+
+impl Testing {
+    fn of(test: Test) -> Self {
+        Self { test, began: Began::now(), stop: AtomicBool::new(false), trials: Mutex::default() }
+    }
+
+    /// The current trial ends within a fraction of a second, and no other begins.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    /// The outcome if the test ended now.
+    pub fn so_far(&self) -> Outcome {
+        self.test.so_far(&self.began, lock(&self.trials).clone())
+    }
+
+    fn add(&self, recorded: &Recorded) -> usize {
+        let mut trials = lock(&self.trials);
+        trials.push(recorded.clone());
+        trials.len()
+    }
+
+    fn run(&self, live: &Live) -> Result<Outcome, Error> {
+        let stopped = || self.stop.load(Ordering::Acquire);
+        self.test.run(&mut Told { testing: self, live }, &stopped)
+    }
+}
+
+/// Writes what happens to the row of the run, where all who watch find it.
+struct Told<'a> {
+    testing: &'a Testing,
+    live: &'a Live,
+}
+
+impl Watch for Told<'_> {
+    fn known(&mut self, recorded: &Recorded) {
+        let trial = self.testing.add(recorded);
+        self.live.progress(|progress| progress.trial = trial);
+    }
+
+    fn begins(&mut self, trial: &Trial, number: usize) {
+        self.live.progress(|progress| {
+            progress.trial = number;
+            progress.label = trial.label.clone();
+        });
+    }
+
+    fn searches(&mut self, bounds: Option<Bounds>) {
+        self.live.progress(|progress| progress.bounds = bounds);
+    }
+
+    fn ended(&mut self, recorded: &Recorded) -> bool {
+        let row = TrialRow::of(self.testing.add(recorded), recorded);
+        self.live.progress(|progress| {
+            if progress.latest.len() == LATEST {
+                progress.latest.remove(0);
+            }
+            progress.latest.push(row);
+        });
+        true
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Copy)]
+pub enum Came<'a> {
+    Report(&'a Report),
+    Outcome(&'a Outcome),
+}
+
+impl Came<'_> {
+    /// As the history stores it.
+    pub fn packed(self, service: &Service) -> Option<Packed> {
+        match self {
+            Self::Report(report) => Packed::of(&service.files.told(report.clone())),
+            Self::Outcome(outcome) => Packed::of(outcome),
+        }
+    }
+
+    pub fn figures(self) -> Figures {
+        match self {
+            Self::Report(report) => Figures::of(report),
+            Self::Outcome(_) => Figures::default(),
+        }
+    }
+}
+
+/// How a test ended, in its row.
+pub fn settle(row: &mut RunRow, outcome: &Outcome, because: Option<&Because>) {
+    let found = outcome.verdict.status;
+    let (status, ended_by) = match found {
+        Status::Stopped => (VerdictStatus::Interrupted, EndedBy::Stopped),
+        Status::GeneratorBound => (VerdictStatus::NotValid, EndedBy::Done),
+        _ => (VerdictStatus::Valid, EndedBy::Done),
+    };
+    let (valid, reasons) = (status == VerdictStatus::Valid, outcome.verdict.text.clone());
+    row.verdict = Some(RunVerdict { status, valid, ended_by, reasons });
+    row.passed = match found {
+        Status::Passed => Some(true),
+        Status::Failed => Some(false),
+        _ => None,
+    };
+    row.elapsed_s = outcome.duration_s;
+    row.state = match because {
+        Some(Because::Interrupted(_)) => State::Interrupted,
+        _ => State::Done,
+    };
+    if let Some(progress) = &mut row.test {
+        progress.trial = outcome.trials.len();
+        progress.status = Some(found);
+    }
+}
+
+impl Service {
+    /// Starts the trials of `test` on a thread of their own.
+    ///
+    /// # Errors
+    /// Wrong settings, a profile that no trial can send, a journal that another test writes.
+    pub fn drive_test(self: &Arc<Self>, live: &Arc<Live>, mut test: Test) -> Result<(), Error> {
+        let estimate = test.estimate()?;
+        let journal = self.journal_of(live, &mut test).map_err(|r| Error::Usage(r.message))?;
+        live.starts_test(TestProgress {
+            method: test.method.name().into(),
+            estimate,
+            trial: 0,
+            label: String::new(),
+            bounds: None,
+            latest: Vec::new(),
+            journal,
+            status: None,
+        });
+        let testing = Arc::new(Testing::of(test));
+        live.tests(testing.clone());
+        _ = self.note(live, &live.row());
+        let (service, live) = (self.clone(), live.clone());
+        let run = move || service.test_to_end(&live, &testing);
+        let thread = std::thread::Builder::new().name("squall-test".into()).spawn(run);
+        thread.map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
+        self.runs.touch();
+        Ok(())
+    }
+
+    fn test_to_end(self: &Arc<Self>, live: &Arc<Live>, testing: &Testing) {
+        match catch_unwind(AssertUnwindSafe(|| testing.run(live))) {
+            Ok(Ok(outcome)) => self.finish(live, Ok(Came::Outcome(&outcome))),
+            Ok(Err(error)) => {
+                // Why it failed is its end; the trials before that are kept with it.
+                _ = self.history.update(&live.row(), Packed::of(&testing.so_far()));
+                self.finish(live, Err(&error));
+            }
+            Err(_) => {
+                let text = "a bug in Squall: see the output of the daemon";
+                self.finish(live, Err(&Error::Environment(text.into())));
+            }
+        }
+    }
+
+    /// The name of the file where the trials go; `test` has its path.
+    fn journal_of(&self, live: &Live, test: &mut Test) -> Result<String, Refusal> {
+        let id = live.row().id;
+        let name = match &test.journal {
+            Some(name) => self.files.plain(&name.to_string_lossy())?,
+            None => format!("{id}.journal"),
+        };
+        let writes = |row: RunRow| row.test.is_some_and(|test| test.journal == name);
+        if let Some(other) = self
+            .runs
+            .all()
+            .iter()
+            .map(|live| live.row())
+            .find(|row| row.id != id && writes(row.clone()))
+        {
+            let text =
+                format!("journal = {name:?}: run {} writes to it\n  try to stop it", other.id);
+            return Err(Refusal::conflict("journal_in_use", text));
+        }
+        test.journal = Some(self.new_file(&name)?);
+        Ok(name)
+    }
+}
