@@ -335,7 +335,7 @@ class Client:
         ttl: float | None = None,
         fail_if: Sequence[str] = (),
         node: str | None = None,
-        clock: Mapping[str, float] | None = None,
+        cluster_clock: Mapping[str, float] | None = None,
         hold: bool = False,
         **options: Unpack[RunOptions],
     ) -> Session:
@@ -358,7 +358,7 @@ class Client:
             Conditions that must not hold at the end: ``["loss > 0"]``; `RunInfo` has the result.
         node : str, optional
             Name of the node, for the report, where several daemons share the run.
-        clock : mapping, optional
+        cluster_clock : mapping, optional
             The clock that they have in common: ``shift_ns``, ``drift_ppb``, ``at_ns``, ``bound_ns``.
             Common time is local time (`Client.clock`) plus the shift, plus the drift times the
             time since `at_ns`; the bound is the largest error of that.
@@ -376,7 +376,7 @@ class Client:
             "ttl_s": ttl,
             "fail_if": list(fail_if) or None,
             "node": node,
-            "clock": dict(clock) if clock is not None else None,
+            "clock": dict(cluster_clock) if cluster_clock is not None else None,
             "hold": hold or None,
             "options": _plain(options) or None,
         }

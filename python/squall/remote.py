@@ -140,7 +140,7 @@ class Client:
         ttl: float | None = None,
         fail_if: Sequence[str] = (),
         node: str | None = None,
-        clock: Mapping[str, float] | None = None,
+        cluster_clock: Mapping[str, float] | None = None,
         hold: bool = False,
         **options: Unpack[RunOptions],
     ) -> Session:
@@ -153,7 +153,7 @@ class Client:
                 ttl=ttl,
                 fail_if=fail_if,
                 node=node,
-                clock=clock,
+                cluster_clock=cluster_clock,
                 hold=hold,
                 **options,
             )

@@ -129,7 +129,7 @@ def test_a_held_run_begins_at_its_instant(client: squall.Client, loop: Address) 
     once = profile(loop(), stream(mode={"burst": 50}))
     shift = 3_600_000_000_000
     clock = {"shift_ns": shift, "bound_ns": 500}
-    with client.session(once, node="n1", clock=clock, hold=True) as session:
+    with client.session(once, node="n1", cluster_clock=clock, hold=True) as session:
         run = session.start()
         assert run.info().state == "ready"
         with pytest.raises(squall.ServerError) as late:
@@ -145,7 +145,12 @@ def test_a_held_run_begins_at_its_instant(client: squall.Client, loop: Address) 
         report = run.finish()
     assert client.clock()[0] + shift > at
     assert report.streams["web"].tx_packets == 50
-    assert (report.node, report.clock.bound_ns, report.start.at_ns) == ("n1", 900, at)
+    assert report.node == "n1"
+    assert report.clock is not None
+    assert report.clock.bound_ns == 900
+    assert report.start is not None
+    assert report.start.at_ns == at
+    assert report.start.error_ns is not None
     assert report.start.error_ns >= 0
 
 

@@ -303,7 +303,8 @@ def _capture(path: pathlib.Path, *packets: tuple[float, Any]) -> pathlib.Path:
 def _talk(*ends: str) -> list[tuple[float, Any]]:
     """Packets a millisecond apart: "1>2" is from address 10.0.0.1 to 10.0.0.2."""
     packets = []
-    for number, (source, _, destination) in enumerate(ends):
+    for number, pair in enumerate(ends):
+        source, destination = pair.split(">")
         ether = Ether(src=f"02:00:00:00:00:0{source}", dst=f"02:00:00:00:00:0{destination}")
         ip = IP(src=f"10.0.0.{source}", dst=f"10.0.0.{destination}")
         packets.append((1 + number / 1000, ether / ip / UDP() / (b"%d" % number * 20)))
