@@ -22,6 +22,7 @@ __all__ = [
     "score",
     "trex_factor",
     "trex_streams",
+    "whole",
 ]
 
 __version__: str

@@ -67,6 +67,7 @@ NOT_RUN = [
     (r"^(pip|sudo (apt|apt-get|dnf)|make|cargo|scripts/\S+) ", "installs or builds"),
     (r"^sudo systemctl ", "needs systemd"),
     (r"/sys/kernel/mm/hugepages|modprobe|dpdk-devbind|dpdk:", "needs DPDK and its devices"),
+    (r"squall cluster |--nodes ", "needs several machines and Ray: tests/interop/cluster.py"),
     (r"--trex-lib|profile\.py", "needs TRex's client, which is not in this project"),
     (r"^export PATH=", "sets the path of the reader's shell"),
 ]
@@ -91,7 +92,7 @@ REPLACED = [
 COMPUTE = "attack score info edit prep import plan completions man lab doctor ports".split()
 DEFECT = re.compile(r"this is a defect in Squall|panicked at")
 DURATION = re.compile(r"((?:--duration|\s-d)(?:=|\s+(?:\\\n\s*)?))(\d+)(ms|s|m|h)?(?=\s|$)")
-DAEMON = "squall serve --allow eth1 --name lab7.example"
+DAEMON = "squall serve --allow eth1 --allow eth2 --name lab7.example"
 
 
 @dataclasses.dataclass

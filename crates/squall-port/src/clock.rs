@@ -15,7 +15,8 @@ pub fn monotonic() -> Nanos {
 /// each other of instants is in its time.
 ///
 /// ```
-/// use squall_port::{CommonClock, Nanos};
+/// use squall_port::CommonClock;
+/// use squall_units::Nanos;
 /// // 5 s ahead at 1 s, and 100 ppm faster.
 /// let common = CommonClock { shift_ns: 5_000_000_000, drift_ppb: 1e5, at: Nanos(1_000_000_000) };
 /// assert_eq!(common.of(Nanos(3_000_000_000)), Nanos(8_000_200_000));

@@ -746,7 +746,7 @@ pub struct StreamRx {
     #[serde(default)]
     pub patterns: Option<Patterns>,
     /// Each port's own figures, where more than one received the stream: multicast, flooding.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub receivers: Vec<ReceiverRx>,
 }
 

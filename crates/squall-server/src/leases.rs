@@ -143,15 +143,21 @@ impl Leases {
     /// Leases that are over now: their runs have to be stopped. Each is told once.
     pub fn expire(&mut self, now: Duration) -> Vec<Lease> {
         let connections = &self.connections;
-        let over = self.leases.values_mut().filter(|lease| {
-            let renewed = lease.keep == Keep::Renewed && !connections.contains_key(&lease.owner);
-            !lease.ending && renewed && lease.expires <= now
-        });
+        let over = self
+            .leases
+            .values_mut()
+            .filter(|lease| expires(lease, connections) && lease.expires <= now);
         over.map(|lease| {
             lease.ending = true;
             lease.clone()
         })
         .collect()
+    }
+
+    /// The time until the next lease is over, unless it is renewed; `None`: none will be.
+    pub fn next_expiry(&self, now: Duration) -> Option<Duration> {
+        let leases = self.leases.values().filter(|lease| expires(lease, &self.connections));
+        leases.map(|lease| lease.expires.saturating_sub(now)).min()
     }
 
     /// The lease is over; `None` if there is none, or it is already.
@@ -198,6 +204,11 @@ impl Leases {
     }
 }
 
+/// Whether it is over once it is not renewed.
+fn expires(lease: &Lease, connections: &HashMap<String, usize>) -> bool {
+    !lease.ending && lease.keep == Keep::Renewed && !connections.contains_key(&lease.owner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,6 +245,7 @@ mod tests {
         let lease = leases.acquire(s(0), "alice", ports(&["a"]), TTL, Keep::Renewed).expect("free");
         leases.renew(s(20), &lease.id).expect("in time");
         assert!(leases.expire(s(49)).is_empty());
+        assert_eq!(leases.next_expiry(s(49)), Some(s(1)));
         assert_eq!(leases.expire(s(50)).len(), 1);
         assert!(leases.expire(s(51)).is_empty(), "each is told once");
         assert!(leases.renew(s(51), &lease.id).is_none());

@@ -952,6 +952,11 @@ impl Service {
         }
     }
 
+    /// The time until the next lease is over, unless it is renewed.
+    pub fn next_expiry(&self) -> Option<Duration> {
+        lock(&self.leases).next_expiry(self.now())
+    }
+
     /// Leases that are over take their runs along.
     pub fn expire(self: &Arc<Self>) {
         let over = lock(&self.leases).expire(self.now());

@@ -49,6 +49,8 @@ const CONNECTIONS: usize = 1024;
 const BODY: usize = 64 << 20;
 /// Octets of a request's header.
 const HEADER: usize = 64 << 10;
+/// Between two looks at leases, at most.
+const LOOKS: Duration = Duration::from_millis(200);
 /// Between two looks at the certificate.
 const CERTIFICATE: Duration = Duration::from_secs(3600);
 /// To the first octet, which clients send with the connection or soon after.
@@ -176,7 +178,9 @@ pub async fn serve_until(
         async move {
             let mut storing = tokio::task::spawn_blocking(|| {});
             loop {
-                sleep(Duration::from_millis(200)).await;
+                // No traffic outlives its lease by more than it takes to stop.
+                let next = service.next_expiry().unwrap_or(LOOKS).min(LOOKS);
+                sleep(next.max(Duration::from_millis(1))).await;
                 service.expire();
                 if storing.is_finished() {
                     let (service, certificate) = (service.clone(), certificate.clone());

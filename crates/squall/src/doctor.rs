@@ -342,6 +342,7 @@ impl Trial {
                 "pcap" => self.file(),
                 // The virtual device that sends nowhere.
                 "dpdk" => sent("dpdk:vdev=net_null0"),
+                squall_port::elsewhere::KIND => Ok("another node's: nothing to try here".into()),
                 name => sent(&format!("{name}:")),
             },
         };

@@ -414,10 +414,12 @@ mod tests {
         let (status, short) = ask("short", throughput(1.0)).await;
         assert_eq!(status, 200, "{short}");
         let (_, long) = ask("long", throughput(10.0)).await;
-        assert_eq!(long["trials"], short["trials"]);
-        let trials = short["trials"].as_f64().expect("a number");
-        let longer = long["seconds"].as_f64().expect("s") - short["seconds"].as_f64().expect("s");
-        assert!(trials > 5.0 && (longer - 9.0 * trials).abs() < 0.1 * trials, "{short} {long}");
+        for (estimate, trial_s) in [(&short, 1.0), (&long, 10.0)] {
+            let trials = estimate["trials"].as_f64().expect("a number");
+            let each = estimate["seconds"].as_f64().expect("s") / trials;
+            // And the time to open ports and wait for the last frame.
+            assert!(trials > 2.0 && each >= trial_s && each < trial_s + 1.0, "{estimate}");
+        }
     }
 
     #[tokio::test]
