@@ -35,6 +35,9 @@ fuzz_target!(|octets: &[u8]| {
         mac: MacAddr([2, 0, 0, 0, 0, number]),
         speed_bps: Some(1e10),
         longest: 1518,
+        numa: None,
+        driver: String::new(),
+        bus: String::new(),
     };
     // Streams or flows, by the first octet.
     let flows = octets.first().is_some_and(|first| first & 1 == 1);

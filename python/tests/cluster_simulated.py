@@ -20,6 +20,7 @@ class Engine:
         self.offset_ns, self.drift_ppb = rng.randrange(-(10**15), 10**15), rng.uniform(-5e4, 5e4)
         self.since = time.monotonic_ns()
         self.state, self.at_ns, self.stopped = "none", 0, False
+        self.stopped_ns = 0
         self.mapping: Mapping | None = None
         #: How far from the agreed instant it would really start.
         self.start_error_ns: int | None = None
@@ -62,6 +63,7 @@ class Engine:
             self.start_error_ns, self.at_ns, self.state = error, body["at_ns"], "running"
         elif what == "stop":
             self.stopped, self.state = self.state == "ready", "done"
+            self.stopped_ns = self.stopped_ns or time.monotonic_ns()
         elif what == "report":
             return {"ok": self.report}
         return {"ok": self.row()}
