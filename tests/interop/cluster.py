@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -193,8 +194,9 @@ def starts(parts):
 @contextlib.contextmanager
 def first_frames(rig):
     """When the first frame of each node came to the switch, in seconds; one clock sees all."""
-    argv = ["tcpdump", "-i", "any", "-n", "-tt", "--nano", "--immediate-mode", "-l"]
-    argv = rig.cluster.switch.command(*argv, "inbound and udp src port 1000")
+    # Not in its namespace of processes, for which nsenter would fork.
+    argv = ["nsenter", "-t", str(rig.cluster.switch.pid), "-n", "--", "tcpdump", "-i", "any", "-n"]
+    argv += ["-tt", "--nano", "--immediate-mode", "-l", "inbound and udp src port 1000"]
     found = {}
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -207,8 +209,8 @@ def first_frames(rig):
         finally:
             process.terminate()
         for line in process.stdout:
-            at, interface = line.split()[:2]
-            found.setdefault(interface, float(at))
+            if seen := re.match(r"([0-9.]+) +(test-[0-9])", line):
+                found.setdefault(seen[2], float(seen[1]))
 
 
 def spread(rig):
