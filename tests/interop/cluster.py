@@ -3,7 +3,7 @@
 (`squall.testing.local_cluster`): totals are exact, delays and starts hold within the clocks' bounds
 although two nodes have clocks that are wrong on purpose, and whatever is killed, stopped or cut,
 traffic ends within the lease, the report names what is missing, and nothing is left behind.
-Streams and one fault; all of it with --full; a step's name as argument: that one alone.
+Traffic of each kind and one fault; all of it with --full; a step's name as argument: that one alone.
 """
 
 import argparse
@@ -447,7 +447,7 @@ def interrupted(rig):
         expect(all(stream["tx_packets"] for stream in whole["streams"]), "a stream has no figures")
 
 
-SAMPLE = [streams, daemon]
+SAMPLE = [streams, flows, replay, attacks, daemon]
 #: After `head` the cluster is of no use any more.
 FULL = [
     *(status, streams, spread, flows, replay, attacks),
