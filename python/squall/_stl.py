@@ -526,8 +526,8 @@ class STLPktBuilder:
         return type(self.packet).__name__ == "Ether" and field in fields
 
     def _layers(self) -> Iterator[tuple[Any, int]]:
-        """Layers, and where they begin. Of octets with padding behind them, such as a captured FCS,
-        TRex's client sends none once it has looked for a layer.
+        """Layers, and where they begin. Of octets, TRex's client drops trailing padding, such as
+        a captured FCS, once it has looked for a layer.
         """
         if not hasattr(self.packet, "fields_desc"):
             octets = self.octets()
@@ -741,7 +741,7 @@ class STLProfile:
         packet_hook : callable, optional
             Gets each packet's octets, returns those to send.
         split_mode : {"MAC", "IP"}, optional
-            Two profiles, one for each side of the conversations, told apart by these addresses.
+            Two profiles, one for each side of the conversations, distinguished by these addresses.
         min_ipg_usec : float, optional
             Smallest gap, in microseconds. With `ipg_usec`: the gap.
         src_mac_pcap, dst_mac_pcap : bool

@@ -380,9 +380,7 @@ class Client:
             "hold": hold or None,
             "options": _plain(options) or None,
         }
-        return Session(
-            self, "/runs", {key: value for key, value in body.items() if value is not None}
-        )
+        return Session(self, "/runs", _given(body))
 
     async def clock(self) -> tuple[int, int]:
         """The clock by which the daemon's runs send and measure, and its wall clock.
@@ -471,9 +469,7 @@ class Client:
             "lease": _id(lease),
             **more,
         }
-        return Session(
-            self, "/captures", {key: value for key, value in body.items() if value is not None}
-        )
+        return Session(self, "/captures", _given(body))
 
     async def start_test(
         self,
@@ -516,7 +512,7 @@ class Client:
             "detached": detached or None,
             "ttl_s": ttl,
         }
-        given = {key: value for key, value in body.items() if value is not None}
+        given = _given(body)
         table = await self._ask("POST", "/tests", given)
         own = lease is None and not detached
         return Test(Run(self, table["run"], renewed=own, ttl=ttl))
@@ -558,7 +554,7 @@ class Client:
         rate; `more` as in `start_test`. Nothing is sent.
         """
         body = _test(method, profile, more)
-        given = {key: value for key, value in body.items() if value is not None}
+        given = _given(body)
         table: dict[str, Any] = await self._ask("POST", "/tests/estimate", given)
         return table
 
@@ -648,7 +644,7 @@ class Client:
         if force:
             await self.release(*ports)
         body = {"ports": list(ports), "owner": owner or _owner(), "ttl_s": ttl}
-        body = {key: value for key, value in body.items() if value is not None}
+        body = _given(body)
         lease = Lease(self, _known(LeaseInfo, await self._ask("POST", "/leases", body)))
         self._leases[lease.id] = weakref.ref(lease)
         return lease
@@ -1001,7 +997,7 @@ class Run:
             "users": users,
             "weight": weight,
         }
-        given = {key: value for key, value in asked.items() if value is not None}
+        given = _given(asked)
         if len(given) != 1:
             raise ValueError("expected exactly one of cps, active, bandwidth, users and weight")
         await self._ask("POST", "/rate", {"template": template, **given})
@@ -1197,6 +1193,11 @@ def _test(method: str, profile: Profile | Path | None, more: dict[str, Any]) -> 
         "method": method,
         "settings": settings,
     }
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those that are left to the daemon."""
+    return {key: value for key, value in arguments.items() if value is not None}
 
 
 def _id(lease: Held | str | None) -> str | None:

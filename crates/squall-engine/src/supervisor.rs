@@ -217,7 +217,8 @@ const HEAD_START: Nanos = Nanos(20_000_000);
 pub(crate) const END_OF_TIME: Picos = Picos(1 << 63);
 
 /// Starts the workers and has each open its queues, so that their memory is first touched where it
-/// is used. `ports` are those of the plan, in its order; `readers` have the frames of its replays, of those that leave here.
+/// is used. `ports` are those of the plan, in its order; `readers` have the frames of its
+/// replays, of those that leave here.
 ///
 /// # Errors
 /// A queue that does not open; nothing is left running then.

@@ -130,10 +130,7 @@ impl Leases {
     pub fn renew(&mut self, now: Duration, id: &str) -> Option<&Lease> {
         let lease = self.leases.values_mut().find(|lease| lease.id == id && !lease.ending)?;
         // One that is over at this instant is over, whether `expire` has seen it or not.
-        if lease.keep == Keep::Renewed
-            && lease.expires <= now
-            && !self.connections.contains_key(&lease.owner)
-        {
+        if expires(lease, &self.connections) && lease.expires <= now {
             return None;
         }
         lease.expires = now + lease.ttl;

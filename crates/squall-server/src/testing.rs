@@ -267,14 +267,10 @@ impl Service {
             Some(name) => self.files.plain(&name.to_string_lossy())?,
             None => format!("{id}.journal"),
         };
-        let writes = |row: RunRow| row.test.is_some_and(|test| test.journal == name);
-        if let Some(other) = self
-            .runs
-            .all()
-            .iter()
-            .map(|live| live.row())
-            .find(|row| row.id != id && writes(row.clone()))
-        {
+        let writes = |row: &RunRow| row.test.as_ref().is_some_and(|test| test.journal == name);
+        let rows = self.runs.all();
+        let mut others = rows.iter().map(|live| live.row()).filter(|row| row.id != id);
+        if let Some(other) = others.find(writes) {
             let text =
                 format!("journal = {name:?}: run {} writes to it\n  try to stop it", other.id);
             return Err(Refusal::conflict("journal_in_use", text));

@@ -299,6 +299,7 @@ pub(crate) fn assumed(address: &str) -> PortLimits {
     let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
     let interface =
         interfaces.into_iter().find(|i| parsed.as_ref().is_some_and(|a| a.name() == i.name));
+    let elsewhere = is_elsewhere(address);
     PortLimits {
         // As af_packet: an Ethernet header and a VLAN tag on top of the MTU.
         max_frame: interface.as_ref().map_or(65_535, |i| i.mtu + 18),
@@ -306,14 +307,14 @@ pub(crate) fn assumed(address: &str) -> PortLimits {
         speed_bps: speed
             .map(|s| s.value() as u64)
             .or(interface.as_ref().and_then(|i| i.speed_bps))
-            .or(is_elsewhere(address).then_some(SPEED_ELSEWHERE)),
+            .or(elsewhere.then_some(SPEED_ELSEWHERE)),
         tx_queues: 64,
-        rx_queues: u32::from(!is_elsewhere(address)),
+        rx_queues: u32::from(!elsewhere),
         paired_queues: false,
         node: crate::cpus::node_of_port(address),
         virtual_time: false,
         segmentation: Segmentation::Engine,
-        elsewhere: is_elsewhere(address),
+        elsewhere,
     }
 }
 

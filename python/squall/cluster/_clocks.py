@@ -30,8 +30,8 @@ __all__ = ["Clock", "Exchange", "Fit", "Mapping", "NoLine", "fit"]
 MAX_DRIFT_PPB = 100_000
 #: How much a rate may change within the window: temperature, and the kernel as it follows NTP.
 WANDER_PPB = 200
-#: The narrowest exchange of each of so many stretches is kept: a longer base for the drift costs
-#: nothing in the precision of the offset.
+#: Length and number of the stretches of time of which the narrowest exchange is kept: a longer base
+#: for the drift costs nothing in the precision of the offset.
 STRETCH_NS, STRETCHES = 4_000_000_000, 16
 
 

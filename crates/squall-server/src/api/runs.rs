@@ -514,6 +514,11 @@ pub fn fit(options: &RunOptions) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Why a run cannot have this name; `None`: it can.
+pub fn wrong_name(name: &str) -> Option<&'static str> {
+    (name.chars().count() > 200).then_some("expected at most 200 characters")
+}
+
 fn yes() -> bool {
     true
 }
@@ -543,8 +548,8 @@ fn begin(
     hold: bool,
 ) -> Result<(StatusCode, Json<Started>), Refusal> {
     let name = name.unwrap_or_default();
-    if name.chars().count() > 200 {
-        return Err(bad("name: expected at most 200 characters"));
+    if let Some(why) = wrong_name(&name) {
+        return Err(bad(format!("name: {why}")));
     }
     let live = service.start(Wanted {
         session,

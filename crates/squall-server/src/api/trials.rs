@@ -20,7 +20,7 @@ use squall::{
 use super::{
     Body, Named, Operation, Routes,
     ports::{owner, ttl},
-    runs::{Language, Started, Written, fit, read, report_of},
+    runs::{Language, Started, Written, fit, read, report_of, wrong_name},
 };
 use crate::{
     Refusal, Token,
@@ -159,8 +159,8 @@ async fn start(
 ) -> Result<(StatusCode, Json<Started>), Refusal> {
     acting(service, move |service| {
         let new = NewTest::of(&body)?;
-        if new.name.as_ref().is_some_and(|name| name.chars().count() > 200) {
-            return Err(wrong("name", "expected at most 200 characters"));
+        if let Some(why) = new.name.as_deref().and_then(wrong_name) {
+            return Err(wrong("name", why));
         }
         let test = new.test(service, &body)?;
         let session =
