@@ -79,22 +79,27 @@ pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error
     let runtime = builder.worker_threads(2).on_thread_start(giving_way()).enable_all().build();
     let runtime =
         runtime.map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
-    let done = runtime.block_on(serve_until(settings, ready, signals()));
+    // From now on, not from when all is open: who is answered may say at once that it shall end.
+    let end = {
+        let _entered = runtime.enter();
+        signals().map_err(|error| Error::Environment(format!("cannot await signals: {error}")))?
+    };
+    let done = runtime.block_on(serve_until(settings, ready, end));
     // What still reads a file or solves a rule is not waited for.
     runtime.shutdown_timeout(Duration::from_millis(100));
     done
 }
 
-async fn signals() {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+/// Ends at the first of them that comes from now on; within a runtime.
+fn signals() -> io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 /// As [`serve`], until `end`; for who has a runtime of tokio.
