@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from squall.cluster._clocks import Mapping
-from squall.cluster._control import NodeLost
+from squall.cluster._control import NodeLost, Peer
 
 
 class Engine:
@@ -75,7 +75,7 @@ class Engine:
         return {"id": "r-1", "state": self.state, "sent_all": sent, "error": None}
 
 
-class Simulated:
+class Simulated(Peer):
     """A peer without processes."""
 
     def __init__(self, engine: Engine, delay_s: float = 0.0005) -> None:

@@ -134,12 +134,21 @@ class Rig:
 
 
 def status(rig):
-    """All nodes answer, and each clock's true offset is within its bound."""
+    """All nodes answer, and each clock's true offset is within its bound, also on the node that no
+    UDP reaches.
+    """
     inventory = rig.cluster.ports(**PORTS)
     rig.cluster.python("up", str(inventory))
+    walled = rig.cluster.nodes["node3"]
+    walled.run("nft", "add table inet wall")
+    walled.run("nft", "add chain inet wall in { type filter hook input priority 0; }")
+    walled.run("nft", "add rule inet wall in meta l4proto udp drop")
     done = rig.cluster.run(SQUALL, "cluster", "status", str(inventory), "--json")
     table = json.loads(done.stdout)
     same("nodes that are up", [node["state"] for node in table["nodes"]], ["up"] * 3)
+    walled.run("nft", "delete table inet wall")
+    by = {node["name"]: node["clock_by"] for node in table["nodes"]}
+    same("ways to the clocks", by, {"node1": "udp", "node2": "udp", "node3": "ray"})
     for node in table["nodes"]:
         # The drift put on a clock counts from the start of its node, less than a minute ago.
         true, slack = -OFFSETS[node["name"]], 60 * 30_000

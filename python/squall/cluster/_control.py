@@ -51,6 +51,18 @@ class Peer(Protocol):
             There was none within `timeout` seconds, or there will be none (`gone`).
         """
 
+    async def clock(self, timeout: float) -> Exchange:
+        """The node's clock, on the quickest way there is: here as any other call.
+
+        Raises
+        ------
+        NodeLost
+            As `call`.
+        """
+        c0 = time.monotonic_ns()
+        n_in, n_out = await self.call("clock", timeout=timeout)
+        return Exchange(c0, n_in, n_out, time.monotonic_ns())
+
 
 @dataclasses.dataclass(frozen=True)
 class Part:
@@ -119,11 +131,10 @@ class Member:
 
     async def exchange(self, timeout: float) -> int:
         """Read its clock; its time then."""
-        c0 = time.monotonic_ns()
-        n_in, n_out = await self.peer.call("clock", timeout=timeout)
-        self.clock.add(Exchange(c0, n_in, n_out, time.monotonic_ns()))
+        exchange = await self.peer.clock(timeout)
+        self.clock.add(exchange)
         self.heard = time.monotonic()
-        return int(n_out)
+        return exchange.n_out
 
     def took(self, c0: int, answer: dict[str, Any], horizon_ns: int) -> None:
         """The answer to a heartbeat that was sent at `c0`."""

@@ -47,6 +47,8 @@ class NodeEntry:
         Path of the program there. Default: the one of its Python.
     data : str or None
         Folder of its daemon. Default: a temporary one.
+    clock_port : int
+        UDP port at which its clock is asked. 0: any that is free.
     clock_offset_ns, clock_drift_ppb
         An error put on its clock, for tests: everything must come out as without.
     """
@@ -58,6 +60,7 @@ class NodeEntry:
     allow: tuple[str, ...] = ()
     squall: str | None = None
     data: str | None = None
+    clock_port: int = 0
     clock_offset_ns: int = 0
     clock_drift_ppb: float = 0.0
 
@@ -381,6 +384,9 @@ def _node(name: str, table: _Table) -> NodeEntry:
         )
     if where["address"] is not None:
         _address(f"node.{name}.address", where["address"])
+    port = int(_number(table, "clock_port", 0, least=0))
+    if port > 65_535:
+        raise _Wrong(f"node.{name}.clock_port = {port}: expected a UDP port, at most 65535")
     allow = table.take("allow", list, "a list of interfaces")
     if not all(isinstance(one, str) for one in allow or ()):
         raise _Wrong(f"node.{name}.allow = {allow!r}: expected a list of interfaces")
@@ -390,6 +396,7 @@ def _node(name: str, table: _Table) -> NodeEntry:
         allow=tuple(allow or ()),
         squall=table.text("squall", "a path"),
         data=table.text("data", "a folder"),
+        clock_port=port,
         clock_offset_ns=int(_number(table, "clock_offset_ns", 0, least=float("-inf"))),
         clock_drift_ppb=_number(table, "clock_drift_ppb", 0, least=float("-inf")),
     )

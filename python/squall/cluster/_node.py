@@ -18,6 +18,7 @@ from .._errors import Error, ServerError
 from .._http import Http
 from ._clocks import Mapping
 from ._daemon import Daemon
+from ._echo import Echo
 from ._inventory import NodeEntry
 
 __all__ = ["Node", "Refused"]
@@ -63,9 +64,16 @@ class Node:
     not every exception survives the way through other processes.
     """
 
-    def __init__(self, entry: NodeEntry, lease_s: float, ports: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        entry: NodeEntry,
+        lease_s: float,
+        ports: tuple[str, ...] = (),
+        address: str = "127.0.0.1",
+    ) -> None:
         self.entry, self.lease_s = entry, lease_s
         self._clock = _Skew(entry.clock_offset_ns, entry.clock_drift_ppb)
+        self._echo = Echo(address, entry.clock_port, self._clock.now)
         self._daemon = Daemon(entry.squall, entry.data, lease_s, (*entry.allow, *ports))
         # A daemon that hangs must not hold up the heartbeat that would find it out.
         self._quick = Http(self._daemon.http.url, self._daemon.http.token, None, lease_s / 2)
@@ -86,6 +94,7 @@ class Node:
             "data": str(self._daemon.data),
             "lease_s": self.lease_s,
             "alive": self._daemon.alive(),
+            "echo": self._echo.where,
         }
 
     def clock(self) -> tuple[int, int]:
@@ -146,6 +155,7 @@ class Node:
 
     def end(self) -> None:
         """End the daemon, and with it all traffic."""
+        self._echo.close()
         self._quick.close()
         self._daemon.end()
 

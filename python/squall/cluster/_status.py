@@ -36,6 +36,7 @@ async def _node(cluster: Connected, inventory: Inventory, entry: NodeEntry) -> d
     member = Member(peer, inventory.max_drift_ppm * 1000)
     try:
         hello = await peer.call("hello", timeout=ANSWER_S)
+        peer.echo = hello["echo"]
         for _ in range(EXCHANGES):
             at_ns = await member.exchange(ANSWER_S)
         answer = await peer.call("ask", "GET", "/runs?state=live", timeout=ANSWER_S)
@@ -49,6 +50,7 @@ async def _node(cluster: Connected, inventory: Inventory, entry: NodeEntry) -> d
         **{key: hello[key] for key in ("host", "version", "cpus", "pid", "daemon_pid", "data")},
         "clock_shift_ns": mapping.shift_ns,
         "clock_bound_ns": mapping.bound_ns,
+        "clock_by": "ray" if peer.echo is None else "udp",
         "runs": live,
     }
 

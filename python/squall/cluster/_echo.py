@@ -1,0 +1,160 @@
+"""A node's clock, asked over UDP.
+
+Answered by a thread that does nothing else, and heard by a callback that reads the clock first: the
+round trip is then the network's, and not that of messages between workers, so that the bound of the
+clock is narrower. Both sides have a key, which came another way: nobody else is answered, nor
+believed. Questions are as long as answers, so that a forged sender gains nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import secrets
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .._errors import Error
+from ._clocks import Exchange
+
+__all__ = ["Echo", "Where", "ask"]
+
+#: Number of the question; the node's time when it came, and when the answer left. The
+#: authentication code follows.
+MESSAGE = struct.Struct("!Qqq")
+CODE = 16
+#: Takes nothing longer in.
+LARGEST = 128
+
+
+class Where(NamedTuple):
+    """Where a clock is asked, and with what key."""
+
+    address: str
+    port: int
+    key: bytes
+
+
+class Echo:
+    """Answers on the UDP port of `address` until it is closed.
+
+    Parameters
+    ----------
+    address : str
+    port : int
+        0: any that is free.
+    now : callable
+        The clock, ns.
+
+    Raises
+    ------
+    Error
+        The port is taken.
+    """
+
+    def __init__(self, address: str, port: int, now: Callable[[], int]) -> None:
+        self._now, self._socket = now, _socket(address)
+        try:
+            self._socket.bind((address, port))
+        except OSError as error:
+            self._socket.close()
+            raise Error(
+                f"cannot answer for the clock at UDP {address}:{port}: {error}\n"
+                "  try another clock_port of the node, or none"
+            ) from None
+        key = secrets.token_bytes(32)
+        self.where = Where(address, self._socket.getsockname()[1], key)
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="clock", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._closing = True
+        # An unconnected socket has nothing to shut down, but who waits for it wakes up, with
+        # nothing.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        # Before its descriptor is another's.
+        self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        while not self._closing:
+            with contextlib.suppress(OSError):
+                question, asker = self._socket.recvfrom(LARGEST)
+                came = self._now()
+                number = _number(question, self.where.key)
+                if number is not None:
+                    answer = _sealed(self.where.key, number, came, self._now())
+                    self._socket.sendto(answer, asker)
+
+
+async def ask(where: Where, timeout: float) -> Exchange:
+    """Ask once.
+
+    Raises
+    ------
+    OSError
+        There is no way there, or nobody listens.
+    asyncio.TimeoutError
+        No answer came within `timeout` seconds.
+    """
+    loop = asyncio.get_running_loop()
+    number = secrets.randbits(64)
+    question = _sealed(where.key, number, 0, 0)
+    done: asyncio.Future[Exchange] = loop.create_future()
+    with _socket(where.address) as asking:
+        asking.setblocking(False)
+        asking.connect((where.address, where.port))
+
+        def came() -> None:
+            try:
+                answer = asking.recv(LARGEST)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if not done.done():
+                    done.set_exception(error)
+                return
+            c1 = time.monotonic_ns()
+            if _number(answer, where.key) == number and not done.done():
+                _, n_in, n_out = MESSAGE.unpack_from(answer)
+                done.set_result(Exchange(c0, n_in, n_out, c1))
+
+        loop.add_reader(asking, came)
+        try:
+            c0 = time.monotonic_ns()
+            asking.send(question)
+            return await asyncio.wait_for(done, timeout)
+        finally:
+            loop.remove_reader(asking)
+
+
+def _socket(address: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.socket(family, socket.SOCK_DGRAM)
+
+
+def _sealed(key: bytes, number: int, n_in: int, n_out: int) -> bytes:
+    message = MESSAGE.pack(number, n_in, n_out)
+    return message + _code(key, message)
+
+
+def _number(message: bytes, key: bytes) -> int | None:
+    """Whose question or answer it is; None: it was not made with the key."""
+    content, code = message[: MESSAGE.size], message[MESSAGE.size :]
+    if not hmac.compare_digest(code, _code(key, content)):
+        return None
+    number, _, _ = MESSAGE.unpack(content)
+    return int(number)
+
+
+def _code(key: bytes, content: bytes) -> bytes:
+    return hashlib.blake2b(content, key=key, digest_size=CODE).digest()
