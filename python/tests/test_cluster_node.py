@@ -108,8 +108,10 @@ def test_a_killed_daemon_is_noticed(node: Node) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("stopped", [False, True])
-def test_a_daemon_ends_with_its_owner_and_so_does_its_folder(number: int, stopped: bool) -> None:
+@pytest.mark.parametrize("before", [None, signal.SIGSTOP, signal.SIGKILL])
+def test_a_daemon_ends_with_its_owner_and_so_does_its_folder(
+    number: int, before: int | None
+) -> None:
     owner = subprocess.Popen(
         [
             sys.executable,
@@ -125,8 +127,12 @@ def test_a_daemon_ends_with_its_owner_and_so_does_its_folder(number: int, stoppe
     pid, data = owner.stdout.readline().split()
     keeper = int(pid)
     daemon = int(pathlib.Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()[0])
-    if stopped:
-        os.kill(daemon, signal.SIGSTOP)
+    if before is not None:
+        os.kill(daemon, before)
+    if before == signal.SIGKILL:
+        until(lambda: not exists(keeper))
+        # Its owner reads the log there.
+        assert pathlib.Path(data).exists()
     owner.send_signal(number)
     owner.wait(10)
     until(lambda: not exists(daemon) and not exists(keeper))

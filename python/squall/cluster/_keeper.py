@@ -3,8 +3,9 @@
 ``python -I -S _keeper.py [--kill] [--remove FOLDER] COMMAND...`` passes on its standard output and
 error. Its standard input is a pipe whose other end its parent holds: end of file means that the
 parent is gone, by exit, crash or SIGKILL. The command then gets SIGTERM, and SIGKILL after some
-seconds (with ``--kill`` at once), and the folder is removed. It stays apart from its command, since
-``PR_SET_PDEATHSIG`` of a program with file capabilities is cleared when it starts.
+seconds (with ``--kill`` at once), and the folder is removed, also when the command had ended
+before. It stays apart from its command, since ``PR_SET_PDEATHSIG`` of a program with file
+capabilities is cleared when it starts.
 
 Standard library only, as it starts with each node.
 """
@@ -49,17 +50,36 @@ def main() -> int:
         target=_until_parent_ends, args=(child, at_once, orphaned), daemon=True
     ).start()
     status = child.wait()
-    # A parent that lives reads the log there first.
-    if folder is not None and orphaned.is_set():
-        shutil.rmtree(folder, ignore_errors=True)
+    if folder is not None:
+        _remove(folder, orphaned)
     return status if status >= 0 else 128 - status
+
+
+def _remove(folder: str, orphaned: threading.Event) -> None:
+    """Now, or once the parent is gone, which reads the log there first; it must hear of the
+    command's end without waiting for that.
+    """
+    if not orphaned.is_set():
+        if os.fork():
+            return
+        # The parent waits for the end of what the command prints.
+        os.close(1)
+        os.close(2)
+        _wait_for_end_of_parent()
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(0)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_for_end_of_parent() -> None:
+    while os.read(0, 4096):
+        pass
 
 
 def _until_parent_ends(
     child: "subprocess.Popen[bytes]", at_once: bool, orphaned: threading.Event
 ) -> None:
-    while os.read(0, 4096):
-        pass
+    _wait_for_end_of_parent()
     orphaned.set()
     if at_once:
         return child.kill()
