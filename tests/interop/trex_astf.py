@@ -18,7 +18,18 @@ import time
 import warnings
 
 from tools import Failed, in_a_lab, same
-from trex_oracle import ASYNC, LIKE, SQUALL, SYNC, captures, daemon, run_console, skipped, unpack
+from trex_oracle import (
+    ASYNC,
+    LIKE,
+    SQUALL,
+    SYNC,
+    captures,
+    daemon,
+    run_console,
+    run_examples,
+    skipped,
+    unpack,
+)
 
 warnings.simplefilter("ignore")
 # Those that the client or the simulator refuses, too.
@@ -413,6 +424,8 @@ def inside(folder, argv):
                 folder, ["connect", "start -f astf/udp1.py -m 5 -d 1", "stats", "stats -c", "stop"]
             )
             print("TRex's console in batch mode")
+        if "--full" in argv:
+            run_examples(folder, "astf", [["astf_example"]])
     except (Failed, api.TRexError) as error:
         print(f"FAILED: {error}")
         return 1

@@ -138,23 +138,43 @@ def whole(source, target, most=None):
 
 
 @contextlib.contextmanager
-def daemon(folder, mode="stl", payload="squall"):
+def daemon(folder, mode="stl", payload="squall", at=(SYNC, ASYNC)):
     argv = [SQUALL, "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--json"]
     argv += ["--data", str(folder / "data"), "--trex", "af_packet:veth-a,af_packet:veth-b"]
     argv += ["--trex-payload", payload]
-    argv += ["--trex-mode", mode, "--trex-sync", str(SYNC), "--trex-async", str(ASYNC)]
+    argv += ["--trex-mode", mode, "--trex-sync", str(at[0]), "--trex-async", str(at[1])]
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
         line = process.stdout.readline()
         if not line:
             raise Failed(f"squall serve: {(folder / 'log').read_text()}")
-        same("where TRex is served", json.loads(line)["trex"]["sync"], f"127.0.0.1:{SYNC}")
+        same("where TRex is served", json.loads(line)["trex"]["sync"], f"127.0.0.1:{at[0]}")
         yield process
         same("the daemon goes on", process.poll(), None)
     finally:
         process.terminate()
         process.wait(30)
+
+
+def run_examples(folder, mode, commands):
+    """TRex's example scripts as they are, which ask at TRex's own ports: each says that it passed."""
+    library = folder / "trex/automation/trex_control_plane/interactive"
+    with daemon(folder, mode, at=(4501, 4500)):
+        for name, *words in commands:
+            done = subprocess.run(
+                [sys.executable, "-W", "ignore", f"{name}.py", *words],
+                cwd=library / "trex/examples" / mode,
+                env={**os.environ, "PYTHONPATH": str(library)},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=180,
+            )
+            said = done.stdout + done.stderr
+            if done.returncode or "passed" not in said:
+                raise Failed(f"{name}: {done.returncode}: {said[-2000:]}")
+    print(f"TRex's example scripts: {', '.join(name for name, *_ in commands)}")
 
 
 def run_console(folder, lines, typed=()):

@@ -756,7 +756,8 @@ impl Server {
             "m_platform_factor": 1.0,
             "m_tx_bps": tx, "m_rx_bps": rx, "m_tx_pps": sum(|p| p.tx_pps), "m_rx_pps": sum(|p| p.rx_pps),
             "m_tx_cps": flows.cps, "m_tx_expected_cps": flows.expected_cps,
-            "m_total_queue_drop": whole(|p| p.not_sent),
+            // What finds no room in time is not sent later: it is both.
+            "m_total_queue_full": whole(|p| p.not_sent), "m_total_queue_drop": whole(|p| p.not_sent),
             "m_rx_drop_bps": (tx - rx).max(0.0),
             "m_active_flows": flows.active, "m_open_flows": flows.begun,
             "m_total_tx_pkts": whole(|p| p.tx_packets), "m_total_rx_pkts": whole(|p| p.rx_packets),
@@ -1570,6 +1571,8 @@ mod tests {
             (&group["flow_stats"]["7"]["tp"]["0"], &group["flow_stats"]["7"]["rp"]["1"]),
             (&json!(200), &json!(200))
         );
+        let octets = &group["flow_stats"]["7"];
+        assert_eq!((&octets["tb"]["0"], &octets["rb"]["1"]), (&json!(200 * 94), &json!(200 * 94)));
         assert_eq!(group["latency"]["7"]["er"]["drp"], 0);
         assert!(group["flow_stats"].get("8").is_none());
         client

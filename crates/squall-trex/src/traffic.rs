@@ -59,9 +59,10 @@ pub struct PortCounts {
     pub rx_unknown: u64,
 }
 
-/// Counters of a packet group, by port.
+/// Counters of a packet group, by port; octets with FCS, as TRex has them of groups.
 #[derive(Clone, Debug, Default)]
 pub struct GroupCounts {
+    /// Packets and octets.
     pub tx: BTreeMap<usize, (u64, u64)>,
     pub rx: BTreeMap<usize, (u64, u64)>,
     /// A second: packets and bits.
@@ -488,12 +489,12 @@ impl Running {
             let counts = all.entry(group).or_default();
             let tx = counts.tx.entry(port).or_default();
             tx.0 += stream.tx_packets;
-            tx.1 += stream.tx_octets.saturating_sub(FCS * stream.tx_packets);
+            tx.1 += stream.tx_octets;
             let mut delay = squall_measure::StreamCounters::default();
             for (port, seen) in &stream.rx {
                 let rx = counts.rx.entry(*port).or_default();
                 rx.0 += seen.packets;
-                rx.1 += seen.octets.saturating_sub(FCS * seen.packets);
+                rx.1 += seen.octets;
                 delay.delay.merge(&seen.delay);
                 counts.gaps += seen.gaps;
                 counts.reordered += seen.reordered;
@@ -505,7 +506,7 @@ impl Running {
                 let rate = |now: (u64, u64), then: (u64, u64)| {
                     let packets = now.0.saturating_sub(then.0) as f64 / seconds;
                     let octets = now.1.saturating_sub(then.1) as f64 / seconds;
-                    (packets, (octets - packets * FCS as f64).max(0.0) * 8.0)
+                    (packets, octets * 8.0)
                 };
                 let add = |to: &mut (f64, f64), by: (f64, f64)| *to = (to.0 + by.0, to.1 + by.1);
                 let of = |s: &StreamTotals| (s.tx_packets, s.tx_octets);
