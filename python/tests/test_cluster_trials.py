@@ -48,7 +48,7 @@ class Reach:
         self.dead = ""
 
     def peers(self) -> list[Peer]:
-        return [Simulated(engine) for engine in self.engines.values()]  # type: ignore[misc]
+        return [Simulated(engine) for engine in self.engines.values()]
 
     def again(self, names: Sequence[str]) -> list[Peer]:
         self.ended.append(list(names))

@@ -498,7 +498,7 @@ def interrupted(rig):
         expect(all(stream["tx_packets"] for stream in whole["streams"]), "a stream has no figures")
 
 
-SAMPLE = [streams, flows, replay, attacks, daemon]
+SAMPLE = [streams, flows, replay, attacks, methods, daemon]
 #: After `head` the cluster is of no use any more.
 FULL = [
     *(status, streams, spread, flows, replay, attacks, methods),
