@@ -69,8 +69,10 @@ impl Ran {
         let tried = flows.as_ref().is_some_and(|flows| flows.attempted > 0);
         let counts = |reason: &&Reason| !(tried && reason.code == ReasonCode::NotDone);
         let reasons = whole.verdict.reasons.iter().filter(counts);
-        let mut not_kept: Vec<String> = reasons.map(|reason| reason.text.clone()).collect();
-        not_kept.extend(self.lost.iter().map(|(node, why)| format!("node {node:?}: {why}")));
+        // First, as the others have reasons because of it.
+        let lost = self.lost.iter().map(|(node, why)| format!("node {node:?}: {why}"));
+        let mut not_kept: Vec<String> =
+            lost.chain(reasons.map(|reason| reason.text.clone())).collect();
         if not_kept.is_empty() && whole.verdict.status == VerdictStatus::Interrupted {
             not_kept.push("the run was interrupted".into());
         }
