@@ -816,6 +816,8 @@ class ReceiverRx:
         Received packets, duplicates included.
     lost : int
         Frames that were sent and not received here.
+    duplicates : int
+        RFC 5560.
     latency_ns : Distribution or None
         One-way delay to this port (RFC 7679).
     """
@@ -823,6 +825,7 @@ class ReceiverRx:
     port: str
     packets: int
     lost: int
+    duplicates: int
     latency_ns: Distribution | None
 
 

@@ -91,6 +91,7 @@ def run_test(
     rest_s: float,
     journal: str | None,
     progress: Callable[[str], object] | None,
+    controller: list[str] | None,
 ) -> str: ...
 def run_ab(
     a: Profile,
@@ -100,6 +101,7 @@ def run_ab(
     options: str,
     repeats: int,
     progress: Callable[[str], object] | None,
+    controller: list[str] | None,
 ) -> str: ...
 def render_test(outcome: str, kind: str, *, against: str | None, tolerance: float) -> str: ...
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -137,6 +138,7 @@ def run(
     journal: str | os.PathLike[str] | None = None,
     options: dict[str, Any] | None = None,
     progress: Callable[[dict[str, Any]], object] | None = None,
+    nodes: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Result:
     """Run a method by its name.
@@ -162,6 +164,9 @@ def run(
         Options of each run, as `squall.run` has them.
     progress : callable, optional
         Called with each trial that has ended: ``trial``, ``measured``, ``attempt``.
+    nodes : path, optional
+        Run the trials on the nodes of this inventory (`squall.cluster`); the ports are those that it
+        names.
     **settings
         Settings of the method, as ``squall test METHOD --help`` has them, with ``_`` for ``-``.
 
@@ -174,7 +179,7 @@ def run(
     ProfileError
         A setting is unknown or wrong, or the profile lacks what the method needs.
     PortError
-        A port does not open.
+        A port does not open, or a node is not there.
     """
     told = None if progress is None else (lambda text: progress(json.loads(text)))
     text = _native.run_test(
@@ -187,6 +192,7 @@ def run(
         rest_s=(0.2 if quick else 5.0) if rest is None else float(rest),
         journal=None if journal is None else os.fspath(journal),
         progress=told,
+        controller=_controller(nodes, profile),
     )
     return Result(text)
 
@@ -199,6 +205,7 @@ def ab(
     repeats: int = 2,
     options: dict[str, Any] | None = None,
     progress: Callable[[dict[str, Any]], object] | None = None,
+    nodes: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Result:
     """Compare two profiles by trials in turns: better, worse, or no difference that shows.
@@ -208,7 +215,7 @@ def ab(
     a, b : Profile
     duration : seconds or str, optional
         Length of a trial. Default: what the profiles say.
-    repeats, options, progress
+    repeats, options, progress, nodes
         As in `run`.
     **settings
         ``pairs``, ``level``, ``effect``, ``fail_if_worse``, ``resampling_seed``.
@@ -227,8 +234,17 @@ def ab(
         options=json.dumps({**(options or {}), **ends}),
         repeats=repeats,
         progress=told,
+        controller=_controller(nodes, a),
     )
     return Result(text)
+
+
+def _controller(nodes: str | os.PathLike[str] | None, profile: Profile) -> list[str] | None:
+    """The command that runs trials on nodes."""
+    if nodes is None:
+        return None
+    command = [sys.executable, "-m", "squall.cluster", "trials", os.fspath(nodes)]
+    return command + [f"--port={port}" for port in profile.ports]
 
 
 def rfc2544(profile: Profile, **settings: Any) -> Result:

@@ -25,6 +25,10 @@ class Engine:
         #: How far from the agreed instant it would really start.
         self.start_error_ns: int | None = None
         self.fails: dict[str, Any] = {}
+        #: What it was asked to run and to store, and how often its controller was heard of.
+        self.bodies: list[dict[str, Any]] = []
+        self.files: list[str] = []
+        self.beats = 0
 
     def clock(self) -> tuple[int, int]:
         now = self.local(time.monotonic_ns())
@@ -35,13 +39,17 @@ class Engine:
 
     def start(self, body: dict[str, Any], mapping: Mapping) -> dict[str, Any]:
         assert body["hold"]
+        self.bodies.append(body)
         if "start" in self.fails:
             return {"refused": self.fails["start"]}
         self.mapping, self.state = mapping, "ready"
         return {"ok": {"run": self.row()}}
 
-    def beat(self, sent_ns: int, run: str | None, mapping: Mapping | None) -> dict[str, Any]:
+    def beat(
+        self, sent_ns: int, run: str | None = None, mapping: Mapping | None = None
+    ) -> dict[str, Any]:
         came, _ = self.clock()
+        self.beats += 1
         if mapping is not None:
             self.mapping = mapping
         answer: dict[str, Any] = {"n_in": came, "late": False, "alive": "daemon" not in self.fails}
@@ -66,7 +74,13 @@ class Engine:
             self.stopped_ns = self.stopped_ns or time.monotonic_ns()
         elif what == "report":
             return {"ok": self.report}
+        elif what == "ports":
+            return {"ok": {"ports": [{"interface": "eth1", "speed_bps": 10**9}]}}
         return {"ok": self.row()}
+
+    def put(self, name: str, content: bytes, last: bool) -> dict[str, Any]:
+        self.files.append(name)
+        return {"ok": None}
 
     def row(self) -> dict[str, Any]:
         sent = self.state == "running" and (

@@ -331,6 +331,48 @@ def attacks(rig):
     expect(all(p["ports"][0]["tx"]["packets"] for p in parts.values()), "a node sent nothing")
 
 
+# Tests
+
+
+def methods(rig):
+    """Throughput and latency by RFC 2544, through a queue of which all is known in front of the
+    receiving node. The nodes' clocks are wrong on purpose.
+    """
+    served, buffer, most = 2000, 16, 4000
+    profile = rig.profile(
+        names="AB",
+        stream=[{"name": "A to B", "port": "A", "packet": rig.packet("A", "B"), "rate": "1 kpps"}],
+    )
+    places = {"A": PORTS["A"], "B": f"{PORTS['B']},drain={served}pps,buffer={buffer}"}
+    result, words = rig.cluster.folder / "result.json", ["rfc2544", str(profile), "--quick"]
+    words += ["--tests", "throughput,latency", "--frame-sizes", "128", "--resolution", "0.02"]
+    words += ["--latency-trials", "1", "--latency-s", "1", "--trial-s", "1", "--linger", "200 ms"]
+    words += ["--max-rate", f"{most}pps", "--repeats", "20", "--json", str(result), "--quiet"]
+    inventory = rig.cluster.ports(**places)
+    done = rig.cluster.run(SQUALL, "test", *words, "--nodes", str(inventory), timeout=400)
+    same(f"exit status of squall test: {done.stderr}", done.returncode, 0)
+    outcome = json.loads(result.read_text())
+    figures = {figure["name"]: figure for figure in outcome["figures"]}
+    throughput = figures["throughput/128"]
+    error = abs(throughput["value"] - served)
+    # A burst fills the queue for as long as the trial lasts: so much more passes.
+    more = buffer / 1.0
+    expect(error <= throughput["uncertainty"] + more, f"{throughput}, and not {served}")
+    latency(figures["latency.min/128"], served, outcome)
+
+
+def latency(figure, served, outcome):
+    """A frame takes 1 / rate to leave the queue, and a moment on its way: one machine has one
+    clock, so that its error is seen.
+    """
+    alone, way = 1e9 / served, 1e6
+    low, high = (figure["value"] + sign * figure["uncertainty"] for sign in (-1, 1))
+    expect(low <= alone + way and alone <= high, f"{figure}, and not {alone} ns")
+    notes = [note for note in outcome["notes"] if "between nodes" in note]
+    same(f"notes about clocks: {outcome['notes']}", len(notes), 1)
+    print(f"  {figure['value'] / 1e3:.0f} us within {figure['uncertainty'] / 1e3:.0f} us")
+
+
 # Faults
 
 
@@ -459,7 +501,7 @@ def interrupted(rig):
 SAMPLE = [streams, flows, replay, attacks, daemon]
 #: After `head` the cluster is of no use any more.
 FULL = [
-    *(status, streams, spread, flows, replay, attacks),
+    *(status, streams, spread, flows, replay, attacks, methods),
     *(interrupted, daemon, daemon_continue, actor, cut, controller, stopped, head),
 ]
 

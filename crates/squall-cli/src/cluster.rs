@@ -1,4 +1,4 @@
-//! `squall cluster` and `squall run --nodes`: runs over several machines. The controller is the
+//! `squall cluster`, `squall run --nodes` and `squall test --nodes`: runs over several machines. The controller is the
 //! Python package's (`squall.cluster`, with Ray); here are its words, and how it is found.
 
 use std::{
@@ -10,10 +10,10 @@ use std::{
 };
 
 use clap::{Subcommand, ValueEnum};
-use squall::Error;
+use squall::{Error, Profile, trials};
 use squall_options::RunOptions;
 
-use crate::args::Output;
+use crate::{args::Output, drive::Signals};
 
 /// Run traffic on several machines as one: start and stop their nodes
 #[derive(Debug, clap::Args)]
@@ -128,6 +128,23 @@ pub fn run(
     become_controller(words)
 }
 
+/// The nodes of `inventory` for the trials of a test on the ports of `profile`; without a profile, on
+/// all ports. `dry_run`: what is known without asking nodes.
+pub fn nodes(
+    inventory: &Path,
+    profile: Option<&Profile>,
+    dry_run: bool,
+    signals: &Signals,
+) -> Result<trials::Nodes, Error> {
+    let mut words: Vec<OsString> = vec!["trials".into(), inventory.into()];
+    if let Some(profile) = profile {
+        words.push(format!("--profile={}", profile.origin).into());
+        words.extend(profile.ports.iter().map(|port| format!("--port={}", port.name).into()));
+    }
+    words.extend(dry_run.then(|| "--dry-run".into()));
+    trials::Nodes::start(controller(words), &|| signals.came())
+}
+
 /// The same for `squall report`, which the controller runs on the reports of the nodes.
 fn of_report(output: &Output) -> Vec<OsString> {
     let mut words = Vec::new();
@@ -164,19 +181,23 @@ sys.exit(main())
 
 /// Replaces this process by the controller, which gets its signals; returns if that fails.
 fn become_controller(words: Vec<OsString>) -> Error {
-    let python = python();
-    let mut command = Command::new(&python);
+    let mut command = controller(words);
+    let error = command.exec();
+    Error::Environment(format!(
+        "cannot run {}: {error}\n  try pip install 'squall[cluster]', or \
+         SQUALL_PYTHON=/path/to/python",
+        command.get_program().display()
+    ))
+}
+
+fn controller(words: Vec<OsString>) -> Command {
+    let mut command = Command::new(python());
     command.arg("-c").arg(START).args(words);
     if let Ok(own) = env::current_exe() {
         // It runs this program, and not another one of the search path.
         command.env("SQUALL", own);
     }
-    let error = command.exec();
-    Error::Environment(format!(
-        "cannot run {}: {error}\n  try pip install 'squall[cluster]', or \
-         SQUALL_PYTHON=/path/to/python",
-        python.display()
-    ))
+    command
 }
 
 /// The Python of this installation, of the environment, or of the search path.

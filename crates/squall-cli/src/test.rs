@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use squall::{
     Error, Profile,
     render::human,
-    trials::{self, Between, Test, compare_results},
+    trials::{self, Between, Place, Test, compare_results},
     units::Rate,
 };
 
@@ -21,6 +21,7 @@ use squall_method::{
 
 use crate::{
     args::{Choice, Options, command_line, put_port},
+    cluster,
     drive::Signals,
     output,
     progress::ProgressLine,
@@ -38,6 +39,7 @@ Examples:
   squall test rfc2544 rig.toml --tests throughput,latency --frame-sizes 64,1518 --json today.json
   squall test rfc2544 rig.toml --baseline yesterday.json --tolerance 0.02 --junit results.xml
   squall test rfc2544 rig.toml --journal rfc2544.journal       # Ctrl-C, and again to go on
+  squall test rfc2544 rig.toml --nodes lab.toml                # ports of several machines
 
 PROFILE has the streams that are sent: frame sizes and rates are those of the method, all else stays. \
                         Without one, UDP is sent from each --port to the next one and back.
@@ -111,13 +113,32 @@ struct Ab {
     #[command(flatten)]
     options: Options<OfTests>,
     #[command(flatten)]
+    nodes: Nodes,
+    #[command(flatten)]
     results: Results,
+}
+
+/// Where trials are run.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Several machines")]
+struct Nodes {
+    /// Run the trials on the nodes of this inventory; the ports are those that it names
+    #[arg(long, value_name = "INVENTORY.toml")]
+    nodes: Option<PathBuf>,
+}
+
+fn place(nodes: &mut Option<trials::Nodes>) -> Place<'_> {
+    nodes.as_mut().map_or(Place::Here, Place::Nodes)
 }
 
 fn ab(args: &Ab) -> Result<ExitCode, Error> {
     let is_result = |path: &Path| path.extension().is_some_and(|ending| ending == "json");
     let files;
     let outcome = match (is_result(&args.a), is_result(&args.b)) {
+        (true, true) if args.nodes.nodes.is_some() => {
+            let text = "--nodes: two results are compared without nodes\n  try two profiles";
+            return Err(Error::Usage(text.into()));
+        }
         (true, true) => {
             let (a, b) = (read_outcome("--a", &args.a)?, read_outcome("--b", &args.b)?);
             files = Files::create(&args.results)?;
@@ -140,9 +161,13 @@ fn ab(args: &Ab) -> Result<ExitCode, Error> {
             }
             files = Files::create(&args.results)?;
             let signals = Signals::catch()?;
+            let start = |inventory: &PathBuf| {
+                cluster::nodes(inventory, Some(&comparison.a), false, &signals)
+            };
+            let mut nodes = args.nodes.nodes.as_ref().map(start).transpose()?;
             let quiet = args.results.quiet;
             let mut watch = Shown { quiet, line: ProgressLine::new(quiet) };
-            let outcome = comparison.run(&mut watch, &|| signals.came());
+            let outcome = comparison.run_at(place(&mut nodes), &mut watch, &|| signals.came());
             watch.line.clear();
             outcome?
         }
@@ -171,7 +196,7 @@ struct Common {
     #[arg(value_name = "PROFILE")]
     profile: Option<PathBuf>,
     /// Port of the profile, or of the test where there is no profile: A=eth1; repeatable
-    #[arg(short, long, value_name = "NAME=ADDR")]
+    #[arg(short, long, value_name = "NAME=ADDR", conflicts_with = "nodes")]
     port: Vec<String>,
     /// Send in one direction only (without a profile)
     #[arg(long)]
@@ -223,6 +248,8 @@ struct Common {
     results: Results,
     #[command(flatten)]
     options: Options<OfTests>,
+    #[command(flatten)]
+    nodes: Nodes,
 }
 
 /// Where results go.
@@ -266,8 +293,10 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
         common.baseline.as_ref().map(|path| read_outcome("--baseline", path)).transpose()?;
     let files = Files::create_unless(common.dry_run, &common.results)?;
     let rest_s = common.rest.unwrap_or(if common.quick { 0.2 } else { 5.0 });
+    let signals = Signals::catch()?;
+    let (profile, mut nodes) = common.placed(&method, &signals)?;
     let test = Test {
-        profile: common.profile(&method)?,
+        profile,
         method,
         options: common.options.run.clone(),
         most: common.max_rate,
@@ -275,7 +304,7 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
         journal: common.journal.clone(),
         command: command_line(),
     };
-    let estimate = test.estimate()?;
+    let estimate = test.estimate_at(place(&mut nodes))?;
     if common.dry_run {
         output::print(&format!("{}\n", takes(&estimate)));
         return Ok(ExitCode::SUCCESS);
@@ -283,10 +312,9 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
     if !common.results.quiet {
         eprintln!("{}", takes(&estimate));
     }
-    let signals = Signals::catch()?;
     let mut watch =
         Shown { quiet: common.results.quiet, line: ProgressLine::new(common.results.quiet) };
-    let outcome = test.run(&mut watch, &|| signals.came())?;
+    let outcome = test.run_at(place(&mut nodes), &mut watch, &|| signals.came())?;
     watch.line.clear();
     let against = baseline.map(|before| compare(&before, &outcome, common.tolerance));
     let against = against.unwrap_or_default();
@@ -340,13 +368,28 @@ fn read_outcome(option: &str, path: &Path) -> Result<Outcome, Error> {
 }
 
 impl Common {
-    fn profile(&self, method: &Method) -> Result<Profile, Error> {
-        let Some(path) = &self.profile else {
-            return self.between().profile(method, &self.ports()?, "<command line>");
+    /// The profile, and the nodes whose ports it has.
+    fn placed(
+        &self,
+        method: &Method,
+        signals: &Signals,
+    ) -> Result<(Profile, Option<trials::Nodes>), Error> {
+        let known = self.profile.as_ref().map(Profile::load).transpose()?;
+        let start =
+            |inventory: &PathBuf| cluster::nodes(inventory, known.as_ref(), self.dry_run, signals);
+        let nodes = self.nodes.nodes.as_ref().map(start).transpose()?;
+        let profile = match (known, &nodes) {
+            (Some(mut profile), _) => {
+                self.port.iter().try_for_each(|text| put_port(&mut profile, text))?;
+                profile
+            }
+            (None, Some(nodes)) => {
+                let ports = nodes.ports().map(|name| (name.to_owned(), json!("null:"))).collect();
+                self.between().profile(method, &ports, "<command line>")?
+            }
+            (None, None) => self.between().profile(method, &self.ports()?, "<command line>")?,
         };
-        let mut profile = Profile::load(path)?;
-        self.port.iter().try_for_each(|text| put_port(&mut profile, text))?;
-        Ok(profile)
+        Ok((profile, nodes))
     }
 
     fn ports(&self) -> Result<Map<String, Value>, Error> {

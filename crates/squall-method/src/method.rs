@@ -151,6 +151,7 @@ impl Method {
         outcome.tables.retain(|table| !table.rows.is_empty());
         outcome.rig = Some(rig.clone());
         outcome.trials = bench.trials().to_vec();
+        outcome.widen();
         match done {
             Ok(()) => outcome.settle(),
             Err(Halt::Stopped) => outcome.verdict.status = Status::Stopped,

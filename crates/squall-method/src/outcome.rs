@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use squall_report::render::human;
 
 use crate::{bench::Recorded, rig::Rig};
 
@@ -189,6 +190,23 @@ impl Outcome {
         self.figures.iter().find(|figure| figure.name == name)
     }
 
+    /// Says how far delays may be off where senders and receivers have different clocks, and widens
+    /// the uncertainty of times by that.
+    pub fn widen(&mut self) {
+        let kept = self.trials.iter().filter(|one| one.measured.kept());
+        let Some(bound) = kept.filter_map(|one| one.measured.delay_bound_ns()).max() else {
+            return;
+        };
+        for figure in self.figures.iter_mut().filter(|figure| figure.unit == "ns") {
+            figure.uncertainty += bound as f64;
+        }
+        self.notes.push(format!(
+            "one-way delays between nodes are known within plus or minus {}: sender and receiver \
+             have different clocks",
+            human::ns(bound as f64)
+        ));
+    }
+
     /// Says so if the generator set a figure's limit.
     pub fn settle(&mut self) {
         let bound = self.figures.iter().filter(|figure| figure.limit == Limit::Generator);
@@ -246,4 +264,35 @@ pub fn compare(before: &Outcome, now: &Outcome, tolerance: f64) -> Vec<Compariso
         })
     };
     now.figures.iter().filter_map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LaneMeasured, Measured, Trial};
+
+    #[test]
+    fn times_between_two_clocks_are_as_uncertain_as_these() {
+        let recorded = |bound: Option<u64>, not_kept: &[&str]| Recorded {
+            trial: Trial::default(),
+            measured: Measured {
+                lanes: vec![LaneMeasured { delay_bound_ns: bound, ..LaneMeasured::default() }],
+                not_kept: not_kept.iter().map(|&why| why.to_owned()).collect(),
+                ..Measured::default()
+            },
+            attempt: 1,
+        };
+        let figure = |unit| Figure::new(unit, 1.0, unit, Better::Lower, 5.0, Limit::Device);
+        let mut outcome = Outcome {
+            figures: vec![figure("ns"), figure("frames/s")],
+            trials: vec![recorded(Some(300), &[]), recorded(Some(9_000), &["late"])],
+            ..Outcome::default()
+        };
+        outcome.widen();
+        assert_eq!(outcome.figures.iter().map(|f| f.uncertainty).collect::<Vec<_>>(), [305.0, 5.0]);
+        assert!(outcome.notes[0].contains("plus or minus 300 ns"), "{:?}", outcome.notes);
+        let mut here = Outcome { trials: vec![recorded(None, &[])], ..Outcome::default() };
+        here.widen();
+        assert!(here.notes.is_empty());
+    }
 }

@@ -167,6 +167,10 @@ pub struct LaneMeasured {
     /// Frames per second from the first to the last arrival; `None` of fewer than two.
     pub output_fps: Option<f64>,
     pub delay: Option<Delay>,
+    /// Each delay is known within plus or minus this, as sender and receiver have different clocks;
+    /// `None`: they have the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_bound_ns: Option<u64>,
     /// IPDV of consecutive frames (RFC 3393), magnitude.
     pub ipdv: Option<Delay>,
     /// The most frames that were lost in sequence, and how often such a period began (RFC 3357).
@@ -309,6 +313,11 @@ impl Measured {
     /// lane.
     pub fn delay(&self) -> Option<Delay> {
         pooled(self.lanes.iter().filter_map(|lane| Some((lane.received, lane.delay?))))
+    }
+
+    /// The widest bound of the delays of all lanes; `None`: sender and receiver have one clock.
+    pub fn delay_bound_ns(&self) -> Option<u64> {
+        self.lanes.iter().filter_map(|lane| lane.delay_bound_ns).max()
     }
 
     pub fn ipdv(&self) -> Option<Delay> {

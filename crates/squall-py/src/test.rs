@@ -1,11 +1,11 @@
 //! The standard tests.
 
-use std::{path::PathBuf, sync::Mutex};
+use std::{path::PathBuf, process::Command, sync::Mutex};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use squall::{
     method::{Method, Outcome, Patience, Recorded, Watch, compare, render},
-    trials::{Comparison, Test},
+    trials::{Comparison, Nodes, Place, Test},
 };
 
 use crate::{captures::interruptible, error::to_py, profile::Profile};
@@ -23,10 +23,27 @@ impl Watch for Told {
     }
 }
 
-/// `method` and `options` as JSON; the outcome as JSON. A signal's exception ends it.
+/// The nodes whose controller is this command; `None`: this machine.
+fn nodes(
+    controller: Option<Vec<String>>,
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<Nodes>, squall::Error> {
+    let Some(words) = controller else { return Ok(None) };
+    let mut words = words.iter();
+    let mut command = Command::new(words.next().map_or("python3", String::as_str));
+    command.args(words);
+    Nodes::start(command, stop).map(Some)
+}
+
+fn place(nodes: &mut Option<Nodes>) -> Place<'_> {
+    nodes.as_mut().map_or(Place::Here, Place::Nodes)
+}
+
+/// `method` and `options` as JSON; `controller`: the command that runs trials on nodes. The outcome
+/// as JSON. A signal's exception ends it.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
-#[pyo3(signature = (method, profile, *, options, max_rate, quick, repeats, rest_s, journal, progress))]
+#[pyo3(signature = (method, profile, *, options, max_rate, quick, repeats, rest_s, journal, progress, controller))]
 pub fn run_test(
     py: Python<'_>,
     method: &str,
@@ -38,6 +55,7 @@ pub fn run_test(
     rest_s: f64,
     journal: Option<PathBuf>,
     progress: Option<Py<PyAny>>,
+    controller: Option<Vec<String>>,
 ) -> PyResult<String> {
     let method: Method = serde_json::from_str(method).map_err(|e| usage(e.to_string()))?;
     let most = max_rate.map(|text| text.parse().map_err(|e| usage(format!("max_rate: {e}"))));
@@ -50,12 +68,16 @@ pub fn run_test(
         journal,
         command: "python".into(),
     };
-    watched(py, progress, |told, stop| test.run(told, stop))
+    watched(py, progress, |told, stop| {
+        let mut nodes = nodes(controller, stop)?;
+        test.run_at(place(&mut nodes), told, stop)
+    })
 }
 
 /// Two profiles compared by trials in turns: `settings` and `options` as JSON; the outcome as JSON.
 #[pyfunction]
-#[pyo3(signature = (a, b, *, settings, options, repeats, progress))]
+#[pyo3(signature = (a, b, *, settings, options, repeats, progress, controller))]
+#[allow(clippy::too_many_arguments)]
 pub fn run_ab(
     py: Python<'_>,
     a: &Profile,
@@ -64,6 +86,7 @@ pub fn run_ab(
     options: &str,
     repeats: u32,
     progress: Option<Py<PyAny>>,
+    controller: Option<Vec<String>>,
 ) -> PyResult<String> {
     let comparison = Comparison {
         a: a.0.clone(),
@@ -73,7 +96,10 @@ pub fn run_ab(
         patience: Patience { repeats, ..Patience::default() },
         command: "python".into(),
     };
-    watched(py, progress, |told, stop| comparison.run(told, stop))
+    watched(py, progress, |told, stop| {
+        let mut nodes = nodes(controller, stop)?;
+        comparison.run_at(place(&mut nodes), told, stop)
+    })
 }
 
 fn usage(text: String) -> PyErr {

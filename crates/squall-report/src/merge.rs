@@ -321,8 +321,18 @@ impl Merge for StreamReport {
         merge!(self, other; tx_packets, tx_octets, tx_pps, asked_pps, not_sent, departure_error_ns, rx);
         if let Some(rx) = self.rx.as_mut().filter(|_| self.tx_packets > 0) {
             // Whoever received it does not know what all have sent.
-            rx.lost = self.tx_packets.saturating_sub(rx.packets - rx.duplicates);
-            rx.loss_ratio = ratio(rx.lost, self.tx_packets);
+            let sent = self.tx_packets;
+            rx.lost = sent.saturating_sub(rx.packets - rx.duplicates);
+            for receiver in &mut rx.receivers {
+                let unique = receiver.packets.saturating_sub(receiver.duplicates);
+                receiver.lost = sent.saturating_sub(unique);
+            }
+            // A frame that a switch floods to two ports is no less lost on a third: the port that
+            // saw most counts.
+            if rx.receivers.len() > 1 {
+                rx.lost = rx.receivers.iter().map(|one| one.lost).min().unwrap_or(0);
+            }
+            rx.loss_ratio = ratio(rx.lost, sent);
         }
     }
 }
@@ -353,7 +363,7 @@ impl Merge for StreamRx {
 
 impl Merge for ReceiverRx {
     fn merge(&mut self, other: &Self) {
-        merge!(self, other; packets, lost, latency_ns);
+        merge!(self, other; packets, lost, duplicates, latency_ns);
     }
 }
 

@@ -758,6 +758,9 @@ pub struct ReceiverRx {
     pub packets: u64,
     /// Frames that were sent and not received here.
     pub lost: u64,
+    /// RFC 5560.
+    #[serde(default)]
+    pub duplicates: u64,
     /// One-way delay to this port (RFC 7679).
     pub latency_ns: Option<Distribution>,
 }

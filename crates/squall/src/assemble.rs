@@ -52,6 +52,8 @@ type StreamHistograms = HashMap<u32, (Histogram, Histogram)>;
 /// The state at the last sample.
 pub(crate) struct Last {
     pub at: Instant,
+    /// Of the run.
+    pub elapsed: Nanos,
     pub ports: Vec<[u64; 4]>,
     pub streams: Vec<[u64; 2]>,
     /// Packets and octets written.
@@ -63,6 +65,7 @@ impl Default for Last {
     fn default() -> Self {
         Self {
             at: Instant::now(),
+            elapsed: Nanos::default(),
             ports: Vec::new(),
             streams: Vec::new(),
             captured: [0; 2],
@@ -416,7 +419,8 @@ impl Merged {
         // Of each port, with its unique frames.
         let mut receivers = Vec::new();
         for port in ports {
-            let (mut delay_here, packets) = (Histogram::default(), rx.packets);
+            let mut delay_here = Histogram::default();
+            let before = (rx.packets, rx.duplicates);
             let here = || seen.iter().filter(|s| s.0 == port).map(|s| &s.1);
             for s in here() {
                 let counts = s.sequence.counts();
@@ -442,8 +446,9 @@ impl Merged {
             let port = plan.ports[port].name.clone();
             rx.ports.push(port.clone());
             let latency_ns = distribution(&delay_here);
-            let packets = rx.packets - packets;
-            receivers.push((ReceiverRx { port, packets, lost: 0, latency_ns }, unique));
+            let (packets, duplicates) = (rx.packets - before.0, rx.duplicates - before.1);
+            let receiver = ReceiverRx { port, packets, lost: 0, duplicates, latency_ns };
+            receivers.push((receiver, unique));
         }
         // The sender is elsewhere when this run sends nothing, and what is missing may have arrived
         // elsewhere if others have ports of it: then the sequence numbers must tell.
@@ -603,8 +608,13 @@ impl Merged {
 
     /// Rates and percentiles since the last sample.
     pub fn sample(&self, last: &mut Last, elapsed: Nanos, report: &Report) -> Sample {
-        let dt = last.at.elapsed().as_secs_f64().max(1e-9);
-        last.at = Instant::now();
+        // By the run's time, of which samples say theirs: a run may begin long after it is made, and
+        // rates times intervals are what was counted. In virtual time there is only the machine's.
+        let dt = match elapsed.saturating_sub(last.elapsed) {
+            Nanos::ZERO => last.at.elapsed().as_secs_f64().max(1e-9),
+            since => since.as_secs_f64(),
+        };
+        (last.at, last.elapsed) = (Instant::now(), elapsed);
         last.ports.resize(report.ports.len(), [0; 4]);
         last.streams.resize(report.streams.len(), [0; 2]);
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / dt;

@@ -407,6 +407,7 @@ pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::EndedBy;
     use squall_profile::Format;
 
     fn session(stop: &str) -> Session {
@@ -434,6 +435,15 @@ mod tests {
         let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
         assert_eq!(report.ports[0].tx.packets, report.streams[0].tx_packets);
         assert!(driven.pause(None).expect_err("it is over").to_string().contains("over"));
+    }
+
+    #[test]
+    fn a_run_that_comes_to_its_end_is_not_interrupted() {
+        let limited = session("duration = \"50 ms\"\n");
+        let driven = Driven::start(limited, Duration::from_millis(20), |_| ()).expect("it starts");
+        let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
+        assert!(!report.cut_short, "{:?}", report.verdict);
+        assert_eq!(report.verdict.ended_by, EndedBy::Duration);
     }
 
     #[test]

@@ -1327,9 +1327,13 @@ impl Run {
         self.stop_because(EndedBy::Stopped);
     }
 
-    /// As [`Run::stop`]; the report says why. A run that is over is so already.
+    /// As [`Run::stop`]; the report says why. A run that is over is so already, whoever stops it
+    /// then.
     pub fn stop_because(&self, why: EndedBy) {
-        _ = self.stopped_by.set(why);
+        let over = self.sent_all && !self.expects_others() && !self.listening();
+        if !over {
+            _ = self.stopped_by.set(why);
+        }
         self.running.stop();
     }
 

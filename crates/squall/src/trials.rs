@@ -1,16 +1,17 @@
 //! Trials of the standard tests, each a run of its own: what [`squall_method`] asks for, sent and
-//! measured by this machine.
+//! measured by this machine or by the nodes of a cluster.
 
 mod between;
 mod comparison;
 mod connections;
+mod here;
 mod journal;
 mod measured;
+mod nodes;
 
 use std::{
     collections::BTreeMap,
     path::PathBuf,
-    process::{Child, Command, Stdio},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -27,11 +28,73 @@ pub use between::Between;
 pub use comparison::{Comparison, compare_results};
 use connections::loaded;
 use measured::measured;
+pub use nodes::Nodes;
 
-use crate::{Error, Run, Session};
+use crate::{Error, Session, report::Report};
 
 /// How often a running trial looks whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What a trial of three nodes took more than one of a single machine (docs/guide/cluster.md):
+/// opening ports, agreeing on a start, and collecting reports.
+const NODES_S: f64 = 1.0;
+
+/// Where trials are run.
+pub enum Place<'a> {
+    /// By this process.
+    Here,
+    /// By the nodes of a cluster.
+    Nodes(&'a mut Nodes),
+}
+
+/// A run, as a trial asks for it.
+struct Job<'a> {
+    label: &'a str,
+    profile: Profile,
+    options: RunOptions,
+    action: Option<&'a Action>,
+    /// Streams are counted second by second until then; 0: they are not.
+    seconds_s: f64,
+    /// How long it takes, as far as that is known.
+    lasts_s: Option<f64>,
+}
+
+/// A run that came to its end.
+#[derive(Default)]
+struct Ran {
+    /// Of all that took part, by their names. This machine has none.
+    reports: Vec<(String, Report)>,
+    /// Nodes of which nothing is known, or not all, and why.
+    lost: BTreeMap<String, String>,
+    /// Of each stream.
+    seconds: BTreeMap<String, Vec<Second>>,
+}
+
+impl Place<'_> {
+    /// Runs it; `None`: it was stopped.
+    fn run(&mut self, job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Ran>, Error> {
+        match self {
+            Self::Here => here::run(job, stop),
+            Self::Nodes(nodes) => nodes.run(job, stop),
+        }
+    }
+
+    /// The profile with ports that are open here, or those of nodes.
+    fn placed(&self, mut profile: Profile) -> Result<Profile, Error> {
+        if let Self::Nodes(nodes) = self {
+            nodes.place(&mut profile)?;
+        }
+        Ok(profile)
+    }
+
+    /// Places of ports, for the journal and the result; empty: all are here.
+    fn said(&self) -> String {
+        match self {
+            Self::Here => String::new(),
+            Self::Nodes(nodes) => nodes.said(),
+        }
+    }
+}
 
 /// A standard test, on the streams of a profile.
 #[derive(Clone, Debug)]
@@ -51,7 +114,11 @@ pub struct Test {
 }
 
 impl Test {
-    fn trials<'a>(&self, stop: &'a dyn Fn() -> bool) -> Result<Trials<'a>, Error> {
+    fn trials<'a>(
+        &self,
+        place: Place<'a>,
+        stop: &'a dyn Fn() -> bool,
+    ) -> Result<Trials<'a>, Error> {
         let profile = &self.profile;
         let lacks = |what: &str, hint: &str| {
             Err(Error::Usage(format!("{}: there {what} to test with\n  {hint}", profile.origin)))
@@ -62,7 +129,7 @@ impl Test {
         if self.method.wants_streams() && profile.streams.is_empty() {
             return lacks("is no stream", "add a [[stream]] for each direction");
         }
-        Trials::new(profile.clone(), self.options.clone(), stop)
+        Trials::new(profile.clone(), self.options.clone(), place, stop)
     }
 
     fn rig(&self, trials: &Trials<'_>) -> Result<Rig, Error> {
@@ -76,9 +143,23 @@ impl Test {
     /// # Errors
     /// Wrong settings, and a profile that no trial can send.
     pub fn estimate(&self) -> Result<Estimate, Error> {
+        self.estimate_at(Place::Here)
+    }
+
+    /// As [`Test::estimate`], of trials that are run at `place`.
+    ///
+    /// # Errors
+    /// As [`Test::estimate`].
+    pub fn estimate_at(&self, place: Place<'_>) -> Result<Estimate, Error> {
         let never = || false;
-        let rig = self.rig(&self.trials(&never)?)?;
-        self.method.estimate(&rig, self.patience).map_err(error)
+        let more_s = match place {
+            Place::Here => 0.0,
+            Place::Nodes(_) => NODES_S,
+        };
+        let rig = self.rig(&self.trials(place, &never)?)?;
+        let estimate = self.method.estimate(&rig, self.patience).map_err(error)?;
+        let seconds = estimate.seconds + more_s * estimate.trials as f64;
+        Ok(Estimate { seconds, ..estimate })
     }
 
     /// Runs it; `stop` is asked several times a second.
@@ -118,13 +199,27 @@ impl Test {
     /// # Errors
     /// Wrong settings, ports that do not open, a journal of another test.
     pub fn run(&self, watch: &mut dyn Watch, stop: &dyn Fn() -> bool) -> Result<Outcome, Error> {
+        self.run_at(Place::Here, watch, stop)
+    }
+
+    /// As [`Test::run`], with trials at `place`.
+    ///
+    /// # Errors
+    /// As [`Test::run`]; a node that cannot be reached any more.
+    pub fn run_at(
+        &self,
+        place: Place<'_>,
+        watch: &mut dyn Watch,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Outcome, Error> {
         let began = Began::now();
-        let mut runner = self.trials(stop)?;
+        let said = place.said();
+        let mut runner = self.trials(place, stop)?;
         let rig = self.rig(&runner)?;
         let profile = self.profile.to_toml();
         let (journal, known) = match &self.journal {
             Some(path) => {
-                let head = journal::Head::new(&self.method, &rig, &profile);
+                let head = journal::Head::new(&self.method, &rig, &profile, &said);
                 let (journal, known) = journal::Journal::open(path, &head)?;
                 (Some(journal), known)
             }
@@ -136,7 +231,9 @@ impl Test {
         if let Some(error) = watch.failed {
             return Err(error);
         }
-        Ok(began.told(done.map_err(error)?, profile, &self.command))
+        let mut outcome = began.told(done.map_err(error)?, profile, &self.command);
+        tell_places(&mut outcome, said);
+        Ok(outcome)
     }
 
     /// The outcome of a test that has not ended, with the trials so far.
@@ -165,6 +262,13 @@ impl Began {
             host: host.into(),
             ..outcome
         }
+    }
+}
+
+/// Which node has which port.
+fn tell_places(outcome: &mut Outcome, said: String) {
+    if !said.is_empty() {
+        outcome.host.insert("ports of nodes".into(), said);
     }
 }
 
@@ -208,6 +312,7 @@ fn error(halt: Halt) -> Error {
 pub struct Trials<'a> {
     profile: Profile,
     options: RunOptions,
+    place: Place<'a>,
     /// Whether to stop now.
     stop: &'a dyn Fn() -> bool,
     virtual_time: bool,
@@ -223,11 +328,21 @@ impl<'a> Trials<'a> {
     pub fn new(
         profile: Profile,
         options: RunOptions,
+        place: Place<'a>,
         stop: &'a dyn Fn() -> bool,
     ) -> Result<Self, Error> {
-        let planned = Session::new(profile.clone()).with(options.clone())?.check_only()?;
-        let speeds = planned.limits.iter().map(|limit| limit.speed_bps).collect();
-        Ok(Self { profile, options, stop, virtual_time: planned.virtual_time, speeds })
+        let profile = place.placed(profile)?;
+        // Which CPUs and files there are, only a node knows of itself.
+        let options_here = match place {
+            Place::Here => options.clone(),
+            Place::Nodes(_) => RunOptions::default(),
+        };
+        let planned = Session::new(profile.clone()).with(options_here)?.check_only()?;
+        let speeds = match &place {
+            Place::Here => planned.limits.iter().map(|limit| limit.speed_bps).collect(),
+            Place::Nodes(nodes) => nodes.speeds(&profile),
+        };
+        Ok(Self { profile, options, place, stop, virtual_time: planned.virtual_time, speeds })
     }
 
     /// The streams as a method uses them. `most`: what a port sends at most; `None`: what its link
@@ -263,9 +378,13 @@ impl<'a> Trials<'a> {
         let speed = |port: usize| {
             self.speeds[port].ok_or_else(|| {
                 let port = &self.profile.ports[port];
+                let asked = match self.place {
+                    Place::Here => "",
+                    Place::Nodes(_) => " (--dry-run does not ask nodes)",
+                };
                 Error::Usage(format!(
-                    "port {} ({}): the speed of the link is not known\n  say what to offer at \
-                     most: --max-rate 1Gbps, or --max-rate 100kpps",
+                    "port {} ({}): the speed of the link is not known{asked}\n  say what to offer \
+                     at most: --max-rate 1Gbps, or --max-rate 100kpps",
                     port.name, port.address
                 ))
             })
@@ -344,24 +463,28 @@ impl<'a> Trials<'a> {
         streams.pop().ok_or_else(|| Halt::Usage("a template is a stream".into()))
     }
 
-    fn session(&self, trial: &Trial) -> Result<Session, Halt> {
+    fn job<'t>(&self, trial: &'t Trial) -> Result<Job<'t>, Halt> {
         let mut options = RunOptions { duration: None, packets: None, ..self.options.clone() };
         // RFC 2544 §23: 2 s for frames that are on their way.
         options.linger.get_or_insert(Time::from_secs(if self.virtual_time { 0 } else { 2 }));
-        Session::new(self.of(trial)?).with(options).map_err(halt)
+        Ok(Job {
+            label: &trial.label,
+            profile: self.of(trial)?,
+            options,
+            action: trial.action.as_ref(),
+            seconds_s: if trial.seconds { trial.duration_s } else { 0.0 },
+            lasts_s: Some(trial.duration_s),
+        })
     }
 }
 
 impl Runner for Trials<'_> {
     fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
-        let mut run =
-            self.session(trial)?.open().and_then(|opened| opened.start()).map_err(halt)?;
-        let mut acting = Acting::of(trial.action.as_ref());
-        let mut seconds = Seconds::of(trial);
-        let done = self.watch(&mut run, &mut acting, &mut seconds);
-        acting.end();
-        let report = run.finish().map_err(halt)?;
-        done.then(|| measured(trial, &report, &mut seconds)).ok_or(Halt::Stopped)
+        let job = self.job(trial)?;
+        match self.place.run(job, self.stop).map_err(halt)? {
+            Some(ran) => measured(trial, ran).map_err(halt),
+            None => Err(Halt::Stopped),
+        }
     }
 
     fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
@@ -374,85 +497,6 @@ impl Runner for Trials<'_> {
             std::thread::sleep(left.min(PATIENCE));
         }
         Ok(())
-    }
-}
-
-impl Trials<'_> {
-    /// To the end of the run; `false`: it was stopped.
-    fn watch(&self, run: &mut Run, acting: &mut Acting<'_>, seconds: &mut Seconds) -> bool {
-        while !run.wait(PATIENCE) {
-            acting.look(run.elapsed_s());
-            seconds.look(run);
-            if (self.stop)() {
-                run.stop();
-                return false;
-            }
-        }
-        true
-    }
-}
-
-/// What lanes sent and received in each second of a trial.
-#[derive(Default)]
-struct Seconds {
-    /// When the second ends that runs now; none ends after the last.
-    next_s: f64,
-    last_s: f64,
-    so_far: BTreeMap<String, [u64; 2]>,
-    lanes: BTreeMap<String, Vec<Second>>,
-}
-
-impl Seconds {
-    fn of(trial: &Trial) -> Self {
-        let last_s = if trial.seconds { trial.duration_s + 0.5 } else { 0.0 };
-        Self { next_s: 1.0, last_s, ..Self::default() }
-    }
-
-    fn look(&mut self, run: &mut Run) {
-        let elapsed_s = run.elapsed_s();
-        if elapsed_s < self.next_s || elapsed_s > self.last_s {
-            return;
-        }
-        self.next_s += 1.0;
-        for stream in &run.sample().1.streams {
-            let received =
-                stream.rx.as_ref().map_or(0, |rx| rx.packets.saturating_sub(rx.duplicates));
-            let now = [stream.tx_packets, received];
-            let then = self.so_far.insert(stream.name.clone(), now).unwrap_or_default();
-            let [sent, received] = std::array::from_fn(|i| now[i].saturating_sub(then[i]));
-            let lane = self.lanes.entry(stream.name.clone()).or_default();
-            lane.push(Second { sent, received });
-        }
-    }
-}
-
-/// The action of a trial, before and while it runs.
-struct Acting<'a> {
-    waiting: Option<&'a Action>,
-    running: Option<Child>,
-}
-
-impl<'a> Acting<'a> {
-    fn of(action: Option<&'a Action>) -> Self {
-        Self { waiting: action, running: None }
-    }
-
-    fn look(&mut self, elapsed_s: f64) {
-        let Some(action) = self.waiting.take_if(|action| elapsed_s >= action.at_s) else { return };
-        let mut command = Command::new("sh");
-        command.args(["-c", &action.command]).stdin(Stdio::null()).stdout(Stdio::null());
-        // A shell that does not start changes nothing in what is measured, and no reset is seen.
-        self.running = command.spawn().ok();
-    }
-
-    /// Not waited for without end: a command that hangs is ended.
-    fn end(self) {
-        if let Some(mut child) = self.running
-            && !matches!(child.try_wait(), Ok(Some(_)))
-        {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 
@@ -514,7 +558,7 @@ mod tests {
         "#;
         let profile = Profile::parse(text, "test", Format::Toml)?;
         let never = || false;
-        let mut trials = Trials::new(profile, RunOptions::default(), &never)?;
+        let mut trials = Trials::new(profile, RunOptions::default(), Place::Here, &never)?;
         let rig = trials.rig(Some("1000pps".parse()?))?;
         let trial = Trial { seconds: true, ..rig.trial("overload".into(), 64, 1.0, 3.2) };
         let measured = trials.run(&trial)?;

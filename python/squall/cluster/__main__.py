@@ -1,4 +1,6 @@
-"""``python -m squall.cluster``: what `squall cluster` and `squall run --nodes` run."""
+"""``python -m squall.cluster``: what `squall cluster`, `squall run --nodes` and `squall test --nodes`
+run.
+"""
 
 from __future__ import annotations
 
@@ -67,6 +69,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--keep", metavar="FOLDER", help="keep reports and logs of each node there")
     run.add_argument("--live", choices=("text", "json", "off"), default="text")
     run.set_defaults(command=_run, limit_s=None)
+    trials = actions.add_parser("trials", help="Run trials as they come on standard input")
+    trials.add_argument("inventory", metavar="INVENTORY.toml")
+    trials.add_argument("--profile", metavar="FILE", default="the test", help="for messages")
+    trials.add_argument("--port", action="append", metavar="NAME", help="only these ports")
+    trials.add_argument("--dry-run", action="store_true", help="say only where ports are")
+    trials.set_defaults(command=_trials, limit_s=None)
     return parser
 
 
@@ -126,6 +134,14 @@ def _run(args: argparse.Namespace) -> int:
     return command(args, inventory)
 
 
+def _trials(args: argparse.Namespace) -> int:
+    inventory = _loaded(args.inventory)
+    from ._trials import command
+
+    limit = _at_most(240.0)
+    return command(args, inventory, limit.cancel)
+
+
 def _loaded(path: str) -> Inventory:
     """An inventory, with all set that Ray reads when it is imported."""
     inventory = Inventory.load(path)
@@ -133,8 +149,8 @@ def _loaded(path: str) -> Inventory:
     return inventory
 
 
-def _at_most(seconds: float) -> None:
-    """Ends this process then: some calls of Ray wait without a limit for a head that has gone."""
+def _at_most(seconds: float) -> threading.Timer:
+    """Ends this process then, unless it is cancelled: some calls of Ray wait without a limit for a head that has gone."""
 
     def end() -> None:
         print(f"squall: Ray does not answer within {seconds:.0f} s", file=sys.stderr, flush=True)
@@ -143,6 +159,7 @@ def _at_most(seconds: float) -> None:
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
+    return timer
 
 
 def _tell(args: argparse.Namespace, line: str) -> None:

@@ -88,12 +88,15 @@ class Settings:
         From the order to start until the start, at least. It grows with the number of nodes and
         their round trips.
     max_drift_ppb : float
+    linger_s : float
+        How long nodes receive after the last frame has left.
     """
 
     lease_s: float = 2.0
     on_loss: str = "end"
     lead_s: float = 0.3
     max_drift_ppb: float = 100_000.0
+    linger_s: float = 0.0
 
 
 class Member:
@@ -160,6 +163,8 @@ class Control:
     settings : Settings
     watch : callable, optional
         Called with this object after each round of heartbeats.
+    clocks : dict, optional
+        Clocks of nodes as earlier runs know them, by name; what this run learns is added.
     """
 
     def __init__(
@@ -167,9 +172,13 @@ class Control:
         peers: Sequence[Peer],
         settings: Settings,
         watch: Callable[[Control], object] | None = None,
+        clocks: dict[str, Clock] | None = None,
     ) -> None:
         self.settings, self._watch = settings, watch
         self.members = {peer.name: Member(peer, settings.max_drift_ppb) for peer in peers}
+        if clocks is not None:
+            for name, member in self.members.items():
+                member.clock = clocks.setdefault(name, member.clock)
         #: Cluster time of the start.
         self.start_ns: int | None = None
         #: Why the run was ended before its end; and the signal, if it was one.
@@ -319,7 +328,7 @@ class Control:
             if self.ending is not None or self._all_sent():
                 await self._stop_all()
                 # They receive what is under way, and write their reports.
-                await self._settled(self.settings.lease_s + 5)
+                await self._settled(self.settings.lease_s + self.settings.linger_s + 5)
                 return
             await asyncio.sleep(0.05)
         if any(not member.over for member in self._running()):

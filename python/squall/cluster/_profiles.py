@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .._errors import ProfileError
@@ -17,7 +17,7 @@ from .._profile import Profile
 from ._control import Part
 from ._inventory import Inventory
 
-__all__ = ["Job", "job"]
+__all__ = ["Job", "check_ports", "divided", "job"]
 
 #: Of the daemon's uploads.
 LARGEST = 512 << 20
@@ -48,17 +48,37 @@ def job(
     ProfileError
         The profile has mistakes, or ports that the inventory lacks.
     """
-    profile = Profile.load(path)
-    table = profile.to_dict()
-    missing = [port for port in table["ports"] if port not in inventory.ports]
+    table = Profile.load(path).to_dict()
+    check_ports(inventory, table["ports"], os.fspath(path))
+    return divided(inventory, table, pathlib.Path(path).resolve().parent, options, name)
+
+
+def check_ports(inventory: Inventory, ports: Iterable[str], origin: str) -> None:
+    """Whether the inventory has these ports, which are those of `origin`.
+
+    Raises
+    ------
+    ProfileError
+        It lacks one.
+    """
+    missing = [port for port in ports if port not in inventory.ports]
     if missing:
         known = ", ".join(inventory.ports) or "none"
         raise ProfileError(
-            f"{os.fspath(path)}: the inventory has no port {missing[0]!r}: it has {known}\n"
+            f"{origin}: the inventory has no port {missing[0]!r}: it has {known}\n"
             f'  try {missing[0]} = "NODE/ADDRESS" below [ports] of the inventory'
         )
+
+
+def divided(
+    inventory: Inventory,
+    table: Mapping[str, Any],
+    folder: pathlib.Path,
+    options: Mapping[str, Any],
+    name: str,
+) -> Job:
+    """The parts of a profile that has no mistakes, whose files are named relative to `folder`."""
     files: dict[str, pathlib.Path] = {}
-    folder = pathlib.Path(path).resolve().parent
     table = _named(table, lambda text: _file(text, folder, files))
     used = set(table["ports"])
     nodes = [node for node in inventory.senders() if used & set(inventory.own_ports(node))]

@@ -183,8 +183,9 @@ class Connected:
                 ray.kill(asked[reference].actor)
 
     def _make(self, entry: NodeEntry, stays: bool) -> RayPeer:
+        # Allowed is the interface, whatever the options of its port are.
         ports = tuple(
-            place.address
+            place.address.partition(",")[0]
             for places in self.inventory.ports.values()
             for place in places
             if place.node == entry.name

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._binary import find_binary
@@ -25,7 +25,7 @@ from ._inventory import Inventory
 from ._live import Live
 from ._profiles import Job, job
 
-__all__ = ["command", "merged", "over_nodes", "perform", "run"]
+__all__ = ["command", "merged", "over_nodes", "perform", "run", "upload"]
 
 #: Files go to nodes in pieces of this size, each within this time.
 PIECE, UPLOAD_S = 4 << 20, 30.0
@@ -134,7 +134,7 @@ async def perform(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main else ():
         asyncio.get_running_loop().add_signal_handler(number, came, number)
     try:
-        await asyncio.gather(*(_upload(peer, work) for peer in peers))
+        await asyncio.gather(*(upload(peer, work.files) for peer in peers))
         await control.run(work.parts)
     finally:
         await asyncio.gather(
@@ -174,8 +174,9 @@ def _folder(kept: str | os.PathLike[str] | None) -> Iterator[pathlib.Path]:
         yield pathlib.Path(temporary)
 
 
-async def _upload(peer: Peer, work: Job) -> None:
-    for name, path in work.files.items():
+async def upload(peer: Peer, files: Mapping[str, pathlib.Path]) -> None:
+    """Store files at a node, by the names that its profile has for them."""
+    for name, path in files.items():
         with path.open("rb") as file:
             piece = file.read(PIECE)
             while True:

@@ -863,6 +863,8 @@ export interface ReceiverRx {
   packets: number;
   /** Frames that were sent and not received here. */
   lost: number;
+  /** RFC 5560. */
+  duplicates: number;
   /** One-way delay to this port (RFC 7679). */
   latency_ns: Distribution | null;
 }

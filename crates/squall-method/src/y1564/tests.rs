@@ -6,6 +6,8 @@ struct Network {
     /// Frames per second that get through of each stream; the last one counts for more.
     police_fps: Vec<f64>,
     delay_ns: (u64, u64),
+    /// Of the clocks of sender and receiver.
+    bound_ns: Option<u64>,
     /// Seconds of each trial in which nothing gets through.
     out: std::ops::Range<usize>,
     able_fps: f64,
@@ -16,6 +18,7 @@ impl Default for Network {
         Self {
             police_fps: vec![f64::INFINITY],
             delay_ns: (100_000, 300_000),
+            bound_ns: None,
             out: 0..0,
             able_fps: f64::INFINITY,
         }
@@ -40,6 +43,7 @@ impl Network {
             lost: sent - received,
             offered_fps: lane.rate_fps,
             delay: Some(delay),
+            delay_bound_ns: self.bound_ns,
             seconds,
             ..LaneMeasured::default()
         }
@@ -96,6 +100,18 @@ fn outcome(settings: &Settings, network: &mut Network) -> Result<Outcome, Halt> 
 /// The results of the rows of a table.
 fn results(outcome: &Outcome, table: usize) -> Vec<&str> {
     outcome.tables[table].rows.iter().map(|row| row.last().unwrap().as_str()).collect()
+}
+
+/// The highest delay is 0.3 ms, and the limit 1 ms.
+#[test]
+fn a_delay_that_the_clocks_do_not_know_well_enough_is_not_as_agreed() {
+    for (bound_ns, expected) in [(699_000, Status::Passed), (701_000, Status::Failed)] {
+        let police_fps = vec![1000.0, 20_000.0];
+        let bound_ns = Some(bound_ns);
+        let mut network = Network { police_fps, bound_ns, ..Network::default() };
+        let outcome = outcome(&settings(), &mut network).unwrap();
+        assert_eq!(outcome.verdict.status, expected, "{bound_ns:?}: {outcome:#?}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::report::{ReasonCode, Report};
+use crate::report::{ReasonCode, ReceiverRx, Report, StreamRx};
 
 /// What the whole has to know of nodes.
 #[derive(Default)]
@@ -54,6 +54,8 @@ impl Nodes {
                 let port = std::mem::take(&mut stream.port);
                 senders.insert(stream.name.clone(), port);
             }
+            let received = report.streams.iter_mut().filter_map(|stream| stream.rx.as_mut());
+            received.for_each(alone);
             // Each node has solved the attacks of its part, whose frames leave by several.
             let part = report.part.clone();
             report.attacks.retain(|attack| attacks.insert((part.clone(), attack.name.clone())));
@@ -72,6 +74,9 @@ impl Nodes {
         let mut widest = 0;
         for stream in &mut all.streams {
             let Some(rx) = &mut stream.rx else { continue };
+            if rx.receivers.len() == 1 {
+                rx.receivers.clear();
+            }
             let Some(bound) = &mut rx.latency_bound_ns else { continue };
             *bound += self.bounds.get(&stream.name).copied().unwrap_or(0);
             widest = widest.max(*bound);
@@ -90,6 +95,19 @@ impl Nodes {
                  and receiver have different clocks"
             ));
         }
+    }
+}
+
+/// A node's only receiver of a stream may be one of several of the whole.
+fn alone(rx: &mut StreamRx) {
+    if let ([port], []) = (&rx.ports[..], &rx.receivers[..]) {
+        rx.receivers.push(ReceiverRx {
+            port: port.clone(),
+            packets: rx.packets,
+            lost: rx.lost,
+            duplicates: rx.duplicates,
+            latency_ns: rx.latency_ns.clone(),
+        });
     }
 }
 

@@ -4,8 +4,8 @@ use squall_method::{Outcome, Patience, Recorded, Status, Trial, Verdict, Watch, 
 use squall_options::RunOptions;
 use squall_profile::Profile;
 
-use super::{Began, PATIENCE, error, measured::measured_whole};
-use crate::{Error, Session};
+use super::{Began, Job, Place, error, measured::measured_whole, tell_places};
+use crate::Error;
 
 /// Two profiles, or two devices, compared by trials in turns.
 #[derive(Clone, Debug)]
@@ -26,10 +26,26 @@ impl Comparison {
     /// # Errors
     /// Wrong settings, a profile that never ends, ports that do not open; too few pairs that count.
     pub fn run(&self, watch: &mut dyn Watch, stop: &dyn Fn() -> bool) -> Result<Outcome, Error> {
+        self.run_at(Place::Here, watch, stop)
+    }
+
+    /// As [`Comparison::run`], with trials at `place`.
+    ///
+    /// # Errors
+    /// As [`Comparison::run`]; a node that cannot be reached any more.
+    pub fn run_at(
+        &self,
+        place: Place<'_>,
+        watch: &mut dyn Watch,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Outcome, Error> {
         self.settings.check().map_err(error)?;
         let began = Began::now();
+        let said = place.said();
+        let profiles = [place.placed(self.a.clone())?, place.placed(self.b.clone())?];
         let (mut a, mut b, mut trials) = (Vec::new(), Vec::new(), Vec::new());
-        let mut bench = Pairs { comparison: self, watch, stop, trials: &mut trials };
+        let mut bench =
+            Pairs { comparison: self, profiles, place, watch, stop, trials: &mut trials };
         let (mut left_out, mut stopped) = (0, false);
         for pair in ab::sequence(self.settings.pairs).chunks(2) {
             let (first, second) = match (bench.trial(pair[0])?, bench.trial(pair[1])?) {
@@ -70,7 +86,10 @@ impl Comparison {
             outcome.verdict.text.insert(0, text);
         }
         outcome.trials = trials;
-        Ok(began.told(outcome, self.a.to_toml(), &self.command))
+        outcome.widen();
+        let mut outcome = began.told(outcome, self.a.to_toml(), &self.command);
+        tell_places(&mut outcome, said);
+        Ok(outcome)
     }
 }
 
@@ -85,6 +104,9 @@ enum Turn {
 /// The trials of a comparison.
 struct Pairs<'a> {
     comparison: &'a Comparison,
+    /// A and B.
+    profiles: [Profile; 2],
+    place: Place<'a>,
     watch: &'a mut dyn Watch,
     stop: &'a dyn Fn() -> bool,
     trials: &'a mut Vec<Recorded>,
@@ -93,22 +115,22 @@ struct Pairs<'a> {
 impl Pairs<'_> {
     fn trial(&mut self, side: ab::Side) -> Result<Turn, Error> {
         let (profile, name) = match side {
-            ab::Side::A => (&self.comparison.a, "A"),
-            ab::Side::B => (&self.comparison.b, "B"),
+            ab::Side::A => (&self.profiles[0], "A"),
+            ab::Side::B => (&self.profiles[1], "B"),
         };
         for attempt in 1..=self.comparison.patience.repeats + 1 {
             let trial = Trial { label: name.into(), ..Trial::default() };
             self.watch.begins(&trial, self.trials.len() + 1);
-            let options = self.comparison.options.clone();
-            let mut run = Session::new(profile.clone()).with(options)?.open()?.start()?;
-            while !run.wait(PATIENCE) {
-                if (self.stop)() {
-                    run.stop();
-                    run.finish()?;
-                    return Ok(Turn::Stopped);
-                }
-            }
-            let measured = measured_whole(&run.finish()?);
+            let job = Job {
+                label: name,
+                profile: profile.clone(),
+                options: self.comparison.options.clone(),
+                action: None,
+                seconds_s: 0.0,
+                lasts_s: None,
+            };
+            let Some(ran) = self.place.run(job, self.stop)? else { return Ok(Turn::Stopped) };
+            let measured = measured_whole(&ran)?;
             let recorded = Recorded { trial, measured, attempt };
             self.trials.push(recorded.clone());
             if !self.watch.ended(&recorded) {

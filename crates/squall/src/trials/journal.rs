@@ -19,18 +19,22 @@ pub struct Head {
     method: Value,
     rig: Value,
     profile: String,
+    /// Where the ports are, if they are those of nodes.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    nodes: String,
 }
 
 const SCHEMA: &str = "squall.journal/1";
 
 impl Head {
-    pub fn new(method: &Method, rig: &Rig, profile: &str) -> Self {
+    pub fn new(method: &Method, rig: &Rig, profile: &str, nodes: &str) -> Self {
         let value = |value: serde_json::Result<Value>| value.unwrap_or_default();
         Self {
             schema: SCHEMA.into(),
             method: value(serde_json::to_value(method)),
             rig: value(serde_json::to_value(rig)),
             profile: profile.into(),
+            nodes: nodes.into(),
         }
     }
 }
