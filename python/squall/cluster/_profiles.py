@@ -39,9 +39,13 @@ class Job:
 
 
 def job(
-    inventory: Inventory, path: str | os.PathLike[str], options: Mapping[str, Any], name: str
+    inventory: Inventory,
+    path: str | os.PathLike[str],
+    options: Mapping[str, Any],
+    name: str,
+    within: str | os.PathLike[str] | None = None,
 ) -> Job:
-    """A profile's parts.
+    """A profile's parts. Nodes get the files that it names, or those of them in the folder `within`.
 
     Raises
     ------
@@ -58,8 +62,10 @@ def job(
             f'  try {missing[0]} = "NODE/ADDRESS" below [ports] of the inventory'
         )
     files: dict[str, pathlib.Path] = {}
-    folder = pathlib.Path(path).resolve().parent
-    table = _named(table, lambda text: _file(text, folder, files))
+    folder = (
+        pathlib.Path(path).resolve().parent if within is None else pathlib.Path(within).resolve()
+    )
+    table = _named(table, lambda text: _file(text, folder, files, within is not None))
     used = set(table["ports"])
     nodes = [node for node in inventory.senders() if used & set(inventory.own_ports(node))]
     return Job(tuple(_part(inventory, node, table, options, name) for node in nodes), files)
@@ -101,13 +107,16 @@ def _named(value: Any, name: Callable[[str], str]) -> Any:
     return name(value) if isinstance(value, str) else value
 
 
-def _file(text: str, folder: pathlib.Path, files: dict[str, pathlib.Path]) -> str:
-    """The name at the daemon for what is a file's path here."""
+def _file(text: str, folder: pathlib.Path, files: dict[str, pathlib.Path], inside: bool) -> str:
+    """The name at the daemon for what is a file's path here, or one `inside` the folder."""
     if len(text) > 4096 or "\n" in text or not text.strip("./ "):
         return text
     said, hash_mark, packet = text.partition("#")
     path = folder / said
     if not ("." in path.name or os.sep in said) or not path.is_file():
+        return text
+    # Any text of a profile may look like a path, also where its writer may not read all files.
+    if inside and not path.resolve().is_relative_to(folder):
         return text
     if path.stat().st_size > LARGEST:
         raise ProfileError(f"{path}: more than 512 MiB, the most that a node takes in")
