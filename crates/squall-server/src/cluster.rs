@@ -320,7 +320,9 @@ impl Attended {
             }
         }
         let status = self.kill();
-        if self.words.is_empty() {
+        if self.words.is_empty() && self.stopped.is_some() {
+            self.words.push_back("it was stopped before the nodes could report".into());
+        } else if self.words.is_empty() {
             let status = status.map_or_else(|error| error.to_string(), |s| s.to_string());
             self.words.push_back(format!("the controller ended without a word: {status}"));
         }

@@ -1557,7 +1557,9 @@ fn a_controller_that_dies_hangs_or_is_missing_is_a_failed_run_that_says_why() {
                echo \"squall: cannot import squall.cluster\n  try pip install\" >&2; exit 3\n";
     let hangs = "view; exec sleep 1000\n";
     let deaf = "trap '' INT; while :; do view; sleep 0.05; done\n";
+    let early = "trap 'exit 130' INT; while :; do view; sleep 0.05; done\n";
     for (name, script, stop, told) in [
+        ("early", early, true, "stopped before the nodes could report"),
         ("ray", ray, false, "cannot import squall.cluster\n  try pip install"),
         ("dies", "view; kill -9 $$\n", false, "the controller ended without a word: signal: 9"),
         ("hangs", hangs, false, "printed nothing for 0.4 s and was killed"),
