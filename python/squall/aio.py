@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Client",
     "DaemonPort",
+    "InventoryInfo",
     "Lease",
     "LeaseInfo",
     "Run",
@@ -122,6 +123,10 @@ class RunInfo:
         All of its own frames are sent; it goes on to receive those of other nodes.
     test : dict or None
         Progress of a standard test: see `Test.progress`.
+    cluster : dict or None
+        Of a run over several machines: ``inventory``, ``t_s`` since its start, rates and counts of
+        all nodes (``all``), and of each (``nodes``) with its ``state``, ``why`` it is lost, and
+        ``clock_bound_ns``.
     """
 
     id: str
@@ -142,6 +147,7 @@ class RunInfo:
     mult: float | None
     sent_all: bool | None
     test: Mapping[str, Any] | None
+    cluster: Mapping[str, Any] | None
 
     @property
     def over(self) -> bool:
@@ -190,6 +196,23 @@ class DaemonPort:
     lease: Mapping[str, Any] | None
     run: str | None
     note: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class InventoryInfo:
+    """Nodes for runs over several machines, which the daemon was started with.
+
+    Attributes
+    ----------
+    name : str
+    nodes : tuple of str
+    ports : tuple of dict
+        ``name``, and its ``places``: ``"NODE/ADDRESS"``.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    ports: tuple[Mapping[str, Any], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,6 +360,8 @@ class Client:
         node: str | None = None,
         cluster_clock: Mapping[str, float] | None = None,
         hold: bool = False,
+        nodes: str | None = None,
+        on_loss: str | None = None,
         **options: Unpack[RunOptions],
     ) -> Session:
         """A profile with options for its run by the daemon; see also `squall.Session`.
@@ -364,6 +389,12 @@ class Client:
             time since `at_ns`; the bound is the largest error of that.
         hold : bool
             Open the ports and wait for `Run.go` before anything is sent.
+        nodes : str, optional
+            Run on the nodes of this inventory of the daemon (`inventories`), whose ports have the
+            names of those of the profile. `RunInfo.cluster` then has the rates and counts of all
+            nodes (``all``) and of each (``nodes``).
+        on_loss : str, optional
+            If a node is lost: ``end`` the run on all nodes (default), or ``continue`` on the others.
         **options
             As in `squall.Session`: see `RunOptions`. Files are the daemon's.
         """
@@ -378,9 +409,16 @@ class Client:
             "node": node,
             "clock": dict(cluster_clock) if cluster_clock is not None else None,
             "hold": hold or None,
+            "nodes": nodes,
+            "on_loss": on_loss,
             "options": _plain(options) or None,
         }
         return Session(self, "/runs", _given(body))
+
+    async def inventories(self) -> tuple[InventoryInfo, ...]:
+        """Inventories on whose nodes a run can go: see `session`."""
+        rows = (await self._ask("GET", "/inventories"))["inventories"]
+        return tuple(_known(InventoryInfo, row) for row in rows)
 
     async def clock(self) -> tuple[int, int]:
         """The clock by which the daemon's runs send and measure, and its wall clock.

@@ -22,7 +22,7 @@ from ._profile import Frame, Profile, Vary
 from ._generated import Sample
 from ._report import Report
 from ._session import Progress
-from .aio import DEFAULT_URL, DaemonPort, Held, LeaseInfo, Path, RunInfo, StoredFile
+from .aio import DEFAULT_URL, DaemonPort, Held, InventoryInfo, LeaseInfo, Path, RunInfo, StoredFile
 from .test import Result
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Client",
     "DaemonPort",
+    "InventoryInfo",
     "Lease",
     "LeaseInfo",
     "Run",
@@ -142,6 +143,8 @@ class Client:
         node: str | None = None,
         cluster_clock: Mapping[str, float] | None = None,
         hold: bool = False,
+        nodes: str | None = None,
+        on_loss: str | None = None,
         **options: Unpack[RunOptions],
     ) -> Session:
         return Session(
@@ -155,9 +158,14 @@ class Client:
                 node=node,
                 cluster_clock=cluster_clock,
                 hold=hold,
+                nodes=nodes,
+                on_loss=on_loss,
                 **options,
             )
         )
+
+    def inventories(self) -> tuple[InventoryInfo, ...]:
+        return _now(self._core.inventories())
 
     def clock(self) -> tuple[int, int]:
         return _now(self._core.clock())

@@ -62,6 +62,28 @@ def test_files_that_the_profile_names_are_taken_along(tmp_path: pathlib.Path) ->
     assert done.parts[0].body["profile"]["replay"][0]["port"] == "A"
 
 
+def test_a_daemon_sends_its_own_files_alone(tmp_path: pathlib.Path) -> None:
+    files, work = tmp_path / "files", tmp_path / "work"
+    for folder in (files, work):
+        folder.mkdir()
+    for file in ("token", "files/web.pcap", "work/token"):
+        (tmp_path / file).write_bytes(b"")
+    (files / "link.pcap").symlink_to(tmp_path / "token")
+    # A name may be any text, and so a path.
+    for text, sent in (
+        (str(tmp_path / "token"), False),
+        ("../token", False),
+        ("./token", False),
+        (str(files / "link.pcap"), False),
+        (str(files / "web.pcap"), True),
+    ):
+        stream = f'name = "{text}"\npacket = "eth/ipv4/udp"\nrate = "1 kpps"\n'
+        named = profile(work, f'[ports]\nA = "null:"\n[[stream]]\n{stream}')
+        done = job(INVENTORY, named, {}, "", files)
+        assert bool(done.files) == sent, text
+        assert sent or done.parts[0].body["profile"]["stream"][0]["name"] == text
+
+
 def test_a_port_that_the_inventory_lacks_is_named(tmp_path: pathlib.Path) -> None:
     text = '[ports]\nD = "null:"\n[[stream]]\npacket = "eth/ipv4/udp"\nrate = "1 kpps"\n'
     with pytest.raises(squall.ProfileError, match="no port 'D': it has A, B, C\n  try D ="):

@@ -28,6 +28,7 @@ from squall.trex import STLClient, STLPktBuilder, STLStream, STLTXSingleBurst
 
 UDP = "eth/ipv4/udp"
 LEASE_S = 2.0
+CONTROLLER = pathlib.Path(__file__).parent / "cluster_controller.py"
 
 
 def binary() -> pathlib.Path | None:
@@ -44,6 +45,7 @@ class Daemon:
             pytest.skip("SKIPPED: there is no squall: $SQUALL, target/debug/squall")
         self.data = data
         self.log = (data / "log").open("w")
+        environment = {**os.environ, "SQUALL_PYTHON": str(CONTROLLER)}
         command = [
             str(squall),
             "serve",
@@ -56,7 +58,9 @@ class Daemon:
             "--json",
             *arguments,
         ]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment
+        )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, (data / "log").read_text()
@@ -80,9 +84,11 @@ class Daemon:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    daemon = Daemon(
-        tmp_path_factory.mktemp("daemon"), "--token", "always", "--lease", f"{LEASE_S:g}s"
-    )
+    data = tmp_path_factory.mktemp("daemon")
+    lab = data / "lab.toml"
+    lab.write_text('[node.one]\n[node.two]\n[ports]\nA = ["one/eth1", "two/eth1"]\n')
+    given = ("--token", "always", "--lease", f"{LEASE_S:g}s", "--inventory", str(lab))
+    daemon = Daemon(data, *given)
     yield daemon
     daemon.end()
 
@@ -597,6 +603,30 @@ class _Odd(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+def test_a_run_over_nodes_has_their_rows_and_one_report(client: squall.Client) -> None:
+    (lab,) = client.inventories()
+    assert (lab.name, lab.nodes) == ("lab", ("one", "two"))
+    assert lab.ports == ({"name": "A", "places": ["one/eth1", "two/eth1"]},)
+    session = client.session(profile("loop:unused"), nodes="lab", on_loss="continue")
+    with session:
+        run = session.start()
+        until(lambda: run.info().state == "running")
+        table = run.info().cluster
+        assert table is not None and table["on_loss"] == "continue"
+        assert [node["name"] for node in table["nodes"] if node["why"]] == ["two"]
+        assert table["all"]["lost"] == 3
+        with pytest.raises(squall.Error, match="several machines cannot be changed"):
+            run.pause()
+        # Longer than its lease: the object renews it.
+        assert not run.wait(LEASE_S * 1.5)
+        run.stop()
+        report = run.finish()
+    assert report.streams["web"].tx_packets > 0
+    assert run.info().state == "done"
+    with pytest.raises(squall.Error, match='no inventory "lap"\n  try lab'):
+        client.run(profile("loop:unused"), nodes="lap")
 
 
 @pytest.fixture

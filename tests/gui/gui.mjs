@@ -114,6 +114,29 @@ const steps = {
     for (const name of ["veth-a", "veth-b"]) await page.getByRole("row", { name: new RegExp(name) }).getByText("free").waitFor();
   },
 
+  async "a run over nodes: the inventory is chosen, each node is shown live, lost ones are named"(page) {
+    await page.goto(`${url}/#/streams`);
+    await page.getByLabel("Run on").selectOption("lab");
+    assert.equal(await page.getByLabel("Place of port B").inputValue(), "two/eth1");
+    await page.getByRole("button", { name: "Start", exact: true }).click();
+    await page.waitForURL(/#\/run\?id=/);
+    const row = page.getByRole("table", { name: "Nodes" }).getByRole("row", { name: /^one/ });
+    const sent = async () => Number((await row.locator('[data-label="Sent"]').textContent()).replace(/\D/g, ""));
+    const first = await sent();
+    await until(async () => (await sent()) > first, "the row is live");
+    assert.match(await row.locator('[data-label="Clock bound"]').textContent(), /120/);
+    assert.match(await page.getByTestId("lost-nodes").textContent(), /two \(silent for 2 s\)/);
+    assert.equal(await page.getByRole("button", { name: "Pause" }).count(), 0);
+    await page.getByRole("button", { name: "Stop", exact: true }).click();
+    await page.getByRole("link", { name: "Report", exact: true }).waitFor();
+    const { id } = (await ask(page, "/runs?limit=1")).runs[0];
+    const report = await ask(page, `/runs/${id}/report`);
+    const all = report.ports.reduce((sum, port) => sum + port.tx.packets, 0);
+    await until(async () => Number((await page.getByTestId("tx-packets").textContent()).replace(/\D/g, "")) === all, "the figures are those of the report");
+    await page.goto(`${url}/#/streams`);
+    await page.getByLabel("Run on").selectOption("");
+  },
+
   async "a stream is built: fields, octets, a wrong value at its place"(page) {
     await page.goto(`${url}/#/streams`);
     await page.getByLabel("Address of port A").fill("veth-a");

@@ -15,10 +15,12 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 from tools import Failed, same
 
+import squall
 from squall._errors import PortError
 from squall.testing import local_cluster
 
@@ -498,10 +500,104 @@ def interrupted(rig):
         expect(all(stream["tx_packets"] for stream in whole["streams"]), "a stream has no figures")
 
 
+# In the daemon
+
+
+@contextlib.contextmanager
+def serving(rig):
+    """The daemon on the controller's machine: its process, a client, and the text of /metrics."""
+    data = pathlib.Path(tempfile.mkdtemp(prefix="daemon-", dir=rig.cluster.folder))
+    words = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--grpc",
+        "off",
+        "--data",
+        str(data),
+        "--lease",
+        "5s",
+    ]
+    words += ["--inventory", str(rig.cluster.ports(**PORTS)), "--json"]
+    log = (data / "log").open("w")
+    process = rig.cluster.popen(SQUALL, *words, stdout=subprocess.PIPE, stderr=log)
+    try:
+        expect(process.stdout.readline(), f"no daemon: {(data / 'log').read_text()}")
+        socket = data / "socket"
+        curl = ("curl", "-s", "--unix-socket", str(socket), "http://localhost/metrics")
+        with squall.connect(f"unix:{socket}") as client:
+            yield process, client, lambda: rig.cluster.run(*curl).stdout
+    finally:
+        for pid in rig.pids("node1", str(data)):
+            rig.kill("node1", 15, pid)
+        process.wait(10)
+        process.stdout.close()
+        log.close()
+
+
+def seen(run, what, seconds=60):
+    """The row of a run over nodes, when `what` holds for each of its three nodes."""
+    until = time.monotonic() + seconds
+    while True:
+        info = run.info()
+        nodes = info.cluster["nodes"]
+        if len(nodes) == 3 and all(map(what, nodes)):
+            return info
+        expect(not info.over, f"the run is {info.state}: {info.error}")
+        expect(time.monotonic() < until, f"not within {seconds} s: {nodes}")
+        time.sleep(0.1)
+
+
+def in_daemon(rig):
+    """The daemon runs a profile over the nodes: rows and metrics while it goes on, and one report;
+    a stop reports; with kill -9 of the daemon all ends.
+    """
+    with serving(rig) as (process, client, metrics):
+        (inventory,) = client.inventories()
+        same("nodes", inventory.nodes, ("node1", "node2", "node3"))
+        before = rig.sent()
+        run = client.session(rig.ring(5000), nodes=inventory.name).start()
+        seen(run, lambda node: node["tx_packets"] > 0 and node["clock_bound_ns"])
+        text = metrics()
+        for node in inventory.nodes:
+            label = f'{{run="{run.id}",node="{node}"}}'
+            expect(f"squall_node_up{label} 1" in text, f"{node} is not up in /metrics:\n{text}")
+            sent = re.search(rf"squall_node_tx_packets_total{re.escape(label)} (\d+)", text)
+            expect(sent and int(sent[1]) > 0, f"{node} has sent nothing in /metrics")
+        report, row = run.finish(), run.info()
+        after = rig.sent()
+        for stream in report.streams:
+            figures = (stream.tx_packets, stream.rx.packets, stream.rx.lost)
+            same(f"{stream.name}: sent, received, lost", figures, (5000, 5000, 0))
+        same("state", (row.state, row.error), ("done", None))
+        same("sent by the row", row.cluster["all"]["tx_packets"], 15000)
+        same("states", {node["state"] for node in row.cluster["nodes"]}, {"done"})
+        for node in rig.cluster.nodes:
+            same(f"{node}: frames at the switch", after[node] - before[node], 5000)
+
+        run = client.session(rig.ring(None), nodes=inventory.name).start()
+        seen(run, lambda node: node["tx_packets"] > 500)
+        run.stop()
+        for node in rig.cluster.nodes:
+            quiet_after(rig, node, time.monotonic(), LEASE_S)
+        report = run.finish()
+        same("state after a stop", run.info().state, "done")
+        expect(all(stream.tx_packets > 500 for stream in report.streams), "a stream has no figures")
+
+        run = client.session(rig.ring(None), nodes=inventory.name).start()
+        seen(run, lambda node: node["tx_packets"] > 500)
+        since = time.monotonic()
+        for pid in rig.pids("node1", "serve --listen"):
+            rig.kill("node1", 9, pid)
+        for node in rig.cluster.nodes:
+            quiet_after(rig, node, since, LEASE_S + MORE_S)
+        process.wait(10)
+
+
 SAMPLE = [streams, flows, replay, attacks, daemon]
 #: After `head` the cluster is of no use any more.
 FULL = [
-    *(status, streams, spread, flows, replay, attacks, methods),
+    *(status, streams, spread, flows, replay, attacks, methods, in_daemon),
     *(interrupted, daemon, daemon_continue, actor, cut, controller, stopped, head),
 ]
 

@@ -44,6 +44,12 @@ def main():
     # The lab has a loopback of its own.
     here, there = "https://127.0.0.1:8443", "https://127.0.0.1:8444"
 
+    # Runs over nodes have a controller that needs no Ray.
+    controlled = {
+        **os.environ,
+        "SQUALL_PYTHON": str(ROOT / "python/tests/cluster_controller.py"),
+    }
+
     def serving(url, folder, peer):
         return [
             squall,
@@ -58,16 +64,21 @@ def main():
             "always",
             "--peer",
             peer,
+            "--inventory",
+            str(pathlib.Path(folder).parent / "lab.toml"),
             "--json",
         ]
 
     def begin(command):
-        begun = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        begun = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=controlled)
         bound = json.loads(begun.stdout.readline())
         return begun, pathlib.Path(bound["token_file"]).read_text().strip()
 
     try:
         with tempfile.TemporaryDirectory(prefix="squall-gui-") as folder:
+            (pathlib.Path(folder) / "lab.toml").write_text(
+                '[node.one]\n[node.two]\n[ports]\nA = "one/eth1"\nB = "two/eth1"\n'
+            )
             inside = [squall, "lab", "exec", name, "--"]
             # A browser finds the daemon by loopback, which is down in a new namespace.
             subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True, timeout=20)
@@ -101,7 +112,7 @@ def main():
                 if line.strip() == "RESTART":
                     daemon.kill()
                     daemon.wait(timeout=20)
-                    daemon = subprocess.Popen([*inside, *serve], stdout=subprocess.PIPE, text=True)
+                    daemon, _ = begin([*inside, *serve])
                 else:
                     print(line, end="", flush=True)
             done = browser.wait()

@@ -75,6 +75,9 @@ pub struct Nodes {
     /// Show the nodes each second: text, json or off
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = ["text", "json", "off"], requires = "nodes")]
     live: String,
+    /// Started by a daemon: end with standard input, and take files only from this folder
+    #[arg(long, value_name = "FOLDER", requires = "nodes", hide = true)]
+    for_daemon: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -120,8 +123,8 @@ pub fn run(
     ] {
         words.extend([name.into(), value.into()]);
     }
-    if let Some(folder) = &nodes.keep {
-        words.extend(["--keep".into(), folder.into()]);
+    for (name, folder) in [("--keep", &nodes.keep), ("--for-daemon", &nodes.for_daemon)] {
+        words.extend(folder.iter().flat_map(|folder| [name.into(), folder.into()]));
     }
     words.push("--".into());
     words.extend(of_report(output));

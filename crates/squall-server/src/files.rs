@@ -65,6 +65,11 @@ impl Files {
         Ok(Self { root, unfinished })
     }
 
+    /// Below which all of them are.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// What profiles are said to be, so that files beside them are ours.
     pub fn origin(&self, name: &str) -> String {
         self.root.join(name).to_string_lossy().into_owned()

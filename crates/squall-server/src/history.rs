@@ -561,6 +561,7 @@ mod tests {
             mult: Some(1.0),
             sent_all: false,
             test: None,
+            cluster: None,
         }
     }
 

@@ -22,6 +22,7 @@ use squall::report::{Distribution, PortReport, Report, StreamReport, StreamRx};
 use crate::{
     Refusal,
     api::{Operation, Routes},
+    cluster::ClusterProgress,
     runs::{RunRow, lock},
     service::Service,
     threads::blocking,
@@ -130,6 +131,7 @@ struct Family {
 }
 
 type Labels = Vec<(&'static str, String)>;
+type Label<'a> = (&'static str, &'a str);
 
 #[derive(Debug)]
 enum Value {
@@ -237,7 +239,7 @@ fn all(service: &Service) -> Families {
 }
 
 fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[StreamReport])>) {
-    let of = |more: &[(&'static str, &str)]| -> Labels {
+    let of = |more: &[Label<'_>]| -> Labels {
         let run = [("run", row.id.as_str())];
         run.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned())).collect()
     };
@@ -254,6 +256,9 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
         );
         let help = "Trials that a standard test takes, as estimated before its start";
         all.gauge("squall_test_estimated_trials", help, &labels, test.estimate.trials as f64);
+    }
+    if let Some(cluster) = &row.cluster {
+        nodes(all, cluster, of);
     }
     let Some((ports, streams)) = figures else { return };
     for port in ports {
@@ -312,6 +317,35 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
                 &labels,
                 seconds(latency),
             );
+        }
+    }
+}
+
+/// A run over several machines: the whole, and each node.
+fn nodes(all: &mut Families, cluster: &ClusterProgress, of: impl Fn(&[Label<'_>]) -> Labels) {
+    let (sent, received) = ("Frames sent", "Frames received");
+    let lost = "Gaps in the sequences so far";
+    let (tx, rx) = ("Current rate of frames sent", "Current rate of frames received");
+    let labels = of(&[("inventory", &cluster.inventory)]);
+    let whole = &cluster.all;
+    all.count("squall_cluster_tx_packets", sent, &labels, whole.tx_packets);
+    all.count("squall_cluster_rx_packets", received, &labels, whole.rx_packets);
+    all.gauge("squall_cluster_lost_packets", lost, &labels, whole.lost as f64);
+    all.gauge("squall_cluster_tx_packets_per_second", tx, &labels, whole.tx_pps);
+    all.gauge("squall_cluster_rx_packets_per_second", rx, &labels, whole.rx_pps);
+    for node in &cluster.nodes {
+        let labels = of(&[("node", &node.name)]);
+        let figures = &node.figures;
+        let up = if node.why.is_none() { 1.0 } else { 0.0 };
+        all.gauge("squall_node_up", "0 for a node that is lost", &labels, up);
+        all.count("squall_node_tx_packets", sent, &labels, figures.tx_packets);
+        all.count("squall_node_rx_packets", received, &labels, figures.rx_packets);
+        all.gauge("squall_node_lost_packets", lost, &labels, figures.lost as f64);
+        all.gauge("squall_node_tx_packets_per_second", tx, &labels, figures.tx_pps);
+        all.gauge("squall_node_rx_packets_per_second", rx, &labels, figures.rx_pps);
+        if let Some(bound) = node.clock_bound_ns {
+            let help = "Largest error of what is known of the node's clock";
+            all.gauge("squall_node_clock_bound_seconds", help, &labels, bound as f64 / 1e9);
         }
     }
 }

@@ -25,6 +25,7 @@ use squall::{
 use crate::{
     Refusal,
     author::{Author, note},
+    cluster::{Cluster, ClusterProgress, NodeRow, Over, Totals},
     connection::Connection,
     error::Detail,
     history::{self, Packed},
@@ -84,6 +85,9 @@ pub struct RunRow {
     /// Progress of a standard test; absent for other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<TestProgress>,
+    /// Nodes of a run over several machines; absent for other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterProgress>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -198,6 +202,8 @@ pub struct Wanted {
     pub hold: bool,
     /// A standard test, with the profile of `session`.
     pub test: Option<Test>,
+    /// A run over several machines: on their ports, and not on those of the profile.
+    pub over: Option<Over>,
 }
 
 /// A run that goes on.
@@ -206,6 +212,8 @@ pub struct Live {
     driven: OnceLock<Arc<Driven>>,
     /// In place of `driven`, of a standard test.
     testing: OnceLock<Arc<Testing>>,
+    /// In place of `driven`, of a run over several machines.
+    cluster: OnceLock<Arc<Cluster>>,
     pub text: String,
     fail_if: Vec<FailIf>,
     /// Its options have criteria, too.
@@ -275,7 +283,8 @@ impl Live {
         let mut row = lock(&self.row).clone();
         row.sent_all = self.driven().is_some_and(|driven| driven.sent_all());
         if !row.state.is_over() {
-            row.elapsed_s = self.since.elapsed().as_secs_f64();
+            let so_far = row.cluster.as_ref().map(|cluster| cluster.t_s);
+            row.elapsed_s = so_far.unwrap_or_else(|| self.since.elapsed().as_secs_f64());
         }
         row
     }
@@ -296,6 +305,29 @@ impl Live {
         self.set_state(&[State::Starting], State::Running);
         if lock(&self.row).state == State::Stopping {
             testing.stop();
+        }
+    }
+
+    /// Its controller is started, which `cluster` stops.
+    pub fn over_nodes(&self, cluster: Arc<Cluster>, over: Over) {
+        let mut row = lock(&self.row);
+        let cluster = self.cluster.get_or_init(|| cluster);
+        if row.state == State::Stopping {
+            cluster.stop();
+        }
+        row.cluster = Some(ClusterProgress {
+            inventory: over.inventory.name,
+            on_loss: over.on_loss,
+            t_s: 0.0,
+            all: Totals::default(),
+            nodes: Vec::new(),
+        });
+    }
+
+    /// What its controller tells.
+    pub fn cluster_is(&self, t_s: f64, all: Totals, nodes: Vec<NodeRow>) {
+        if let Some(cluster) = &mut lock(&self.row).cluster {
+            (cluster.t_s, cluster.all, cluster.nodes) = (t_s, all, nodes);
         }
     }
 
@@ -388,6 +420,10 @@ impl Live {
                 "run_is_test",
                 "the trials of a standard test cannot be changed\n  try to stop it",
             )),
+            None if self.cluster.get().is_some() => Err(Refusal::conflict(
+                "run_over_nodes",
+                "a run over several machines cannot be changed\n  try to stop it",
+            )),
             None => Err(Refusal::conflict(
                 "run_starting",
                 "the run has not started\n  try again in a moment",
@@ -440,6 +476,9 @@ impl Live {
         }
         if let Some(testing) = self.testing() {
             testing.stop();
+        }
+        if let Some(cluster) = self.cluster.get() {
+            cluster.stop();
         }
     }
 
@@ -581,6 +620,7 @@ impl Service {
             ends_after,
             hold,
             test,
+            over,
         } = wanted;
         if lock(&self.runs.live).len() >= MOST {
             return Err(Refusal::conflict(
@@ -593,7 +633,12 @@ impl Service {
         }
         self.files.check(&session.profile)?;
         let (mut ports, mut shown) = (Vec::new(), Vec::new());
-        for port in &mut session.profile.ports {
+        if let Some(Over { inventory, .. }) = &over {
+            let places = inventory.places(&session.profile)?;
+            ports.extend(places.iter().flat_map(|port| port.leased(&inventory.name)));
+            shown.extend(places.iter().map(|port| port.shown()));
+        }
+        for port in session.profile.ports.iter_mut().filter(|_| over.is_none()) {
             let admitted = self.ports.admit(&port.address, &self.files)?;
             ports.push((port.address.clone(), admitted.resource));
             shown.push(RunPort { name: port.name.clone(), address: port.address.clone() });
@@ -637,10 +682,12 @@ impl Service {
             mult: session.options.mult.map_or(Some(1.0), Multiplier::factor),
             sent_all: false,
             test: None,
+            cluster: None,
         };
         let live = Arc::new(Live {
             driven: OnceLock::new(),
             testing: OnceLock::new(),
+            cluster: OnceLock::new(),
             text,
             fail_if,
             aborts: session.options.abort_if.as_ref().is_some_and(|all| !all.is_empty()),
@@ -671,9 +718,10 @@ impl Service {
             "run starts"
         );
         self.runs.touch();
-        let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match test {
-            Some(test) => self.drive_test(&live, Test { profile: session.profile, ..test }),
-            None => self.drive(&live, session, hold),
+        let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match (test, over) {
+            (Some(test), _) => self.drive_test(&live, Test { profile: session.profile, ..test }),
+            (None, Some(over)) => self.drive_cluster(&live, &session, over),
+            (None, None) => self.drive(&live, session, hold),
         }));
         match begun {
             Ok(Ok(())) => Ok(live),
@@ -765,6 +813,8 @@ impl Service {
                     none if none.trials.is_empty() => continue,
                     outcome => Packed::of(&outcome),
                 },
+                // The nodes report at the end; until then the row has what they count.
+                (None, None) if live.cluster.get().is_some() => None,
                 (None, None) => continue,
             };
             let written = lock(&live.written);
@@ -868,6 +918,9 @@ impl Service {
             }
             if let Some(progress) = &mut row.test {
                 progress.over();
+            }
+            if let Some(cluster) = &mut row.cluster {
+                cluster.over();
             }
             row
         };
@@ -1024,12 +1077,11 @@ impl Service {
                 self.finish(&live, Ok(Came::Outcome(&testing.so_far())));
                 continue;
             }
-            self.finish(
-                &live,
-                Err(&Error::Environment(
-                    "the daemon ended, and did not wait for received frames".into(),
-                )),
-            );
+            let what = match live.cluster.get() {
+                Some(_) => "the daemon ended, and did not wait for the reports of the nodes",
+                None => "the daemon ended, and did not wait for received frames",
+            };
+            self.finish(&live, Err(&Error::Environment(what.into())));
         }
         self.runs.end_numbers(self);
     }
@@ -1116,6 +1168,7 @@ impl ManagedStart {
             ends_after: None,
             hold: false,
             test: None,
+            over: None,
             session,
         })?;
         let driven = live.driven().cloned();
@@ -1269,6 +1322,7 @@ mod tests {
             ends_after: None,
             hold: false,
             test: None,
+            over: None,
         };
         let id = service
             .start(wanted(&format!("{text}# a defect on purpose")))

@@ -13,8 +13,9 @@ use squall::Error;
 use tokio::sync::{Semaphore, watch::Sender};
 
 use crate::{
-    Settings, audit::Refused, auth::Auth, design, files::Files, history::History, leases::Leases,
-    log::RequestLog, memory::Memory, otg, ports::Ports, runs::Runs, threads::Acting, watch,
+    Settings, audit::Refused, auth::Auth, design, files::Files, history::History,
+    inventory::Inventory, leases::Leases, log::RequestLog, memory::Memory, otg, ports::Ports,
+    runs::Runs, threads::Acting, watch,
 };
 
 pub struct Service {
@@ -89,6 +90,8 @@ impl Service {
             }
             Err(TryLockError::Error(error)) => return Err(wrong(error)),
         }
+        // A mistake in one is told now, and not to the first user.
+        Inventory::load_all(&settings.inventories)?;
         squall::recordings::sweep();
         let acting = Acting::new()?;
         Ok(Self {

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use crate::{Origin, trex::Trex};
+use crate::{Origin, cluster::Controller, trex::Trex};
 
 /// How the daemon serves.
 #[derive(Clone, Debug)]
@@ -32,6 +32,9 @@ pub struct Settings {
     pub user: Option<String>,
     /// `None`: TRex's clients are not served.
     pub trex: Option<Trex>,
+    /// Files of the nodes on which runs can go.
+    pub inventories: Vec<PathBuf>,
+    pub controller: Controller,
 }
 
 impl Settings {
@@ -59,6 +62,8 @@ impl Settings {
             peers: Vec::new(),
             user: None,
             trex: None,
+            inventories: Vec::new(),
+            controller: Controller::default(),
         }
     }
 }

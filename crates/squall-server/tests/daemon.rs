@@ -18,7 +18,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use squall_server::{Bound, Needs, Settings, Token, serve_until};
+use squall_server::{Bound, Controller, Needs, Settings, Token, serve_until};
 use tokio::sync::oneshot;
 use tungstenite::{Message, WebSocket};
 
@@ -33,8 +33,13 @@ struct Daemon {
     thread: Option<JoinHandle<()>>,
 }
 
+fn folder_of(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("squall-daemon-{name}-{}", std::process::id()))
+}
+
+/// One that is not there yet.
 fn folder(name: &str) -> PathBuf {
-    let data = std::env::temp_dir().join(format!("squall-daemon-{name}-{}", std::process::id()));
+    let data = folder_of(name);
     _ = fs::remove_dir_all(&data);
     data
 }
@@ -55,6 +60,8 @@ fn settings(data: &Path) -> Settings {
         peers: Vec::new(),
         user: None,
         trex: None,
+        inventories: Vec::new(),
+        controller: Controller::default(),
     }
 }
 
@@ -1402,6 +1409,226 @@ fn prometheus_reads_what_runs_count() {
             .is_some_and(|kind| kind.starts_with("application/openmetrics-text"))
     );
     assert!(open.ends_with(b"# EOF\n"));
+}
+
+const LAB: &str = "[cluster]\nray = \"10.0.0.1:6379\"\n[node.one]\naddress = \"10.0.0.11\"\n\
+                   [node.two]\naddress = \"10.0.0.12\"\n[ports]\nA = [\"one/eth1\", \
+                   \"two/eth1\"]\nB = \"two/eth2\"\n";
+
+/// What a controller prints each second.
+const VIEW: &str = r#"{"t_s": 1.5, "all": {"tx_pps": 3e3, "rx_pps": 2, "tx_packets": 4500,
+ "rx_packets": 4400, "lost": 7}, "nodes": [
+ {"name": "one", "state": "running", "why": null, "clock_bound_ns": 120000, "tx_pps": 3e3,
+ "rx_pps": 0, "tx_packets": 4500, "rx_packets": 0, "lost": 0},
+ {"name": "two", "state": "lost", "why": "silent for 2 s", "clock_bound_ns": null, "tx_pps": 0,
+ "rx_pps": 2.0, "tx_packets": 0, "rx_packets": 4400, "lost": 7}]}"#;
+
+/// A daemon with the inventory `lab`, whose controller is this script of sh; `view` and `report`
+/// print the view and write a report that a run of this daemon came to.
+fn with_controller(name: &str, script: &str, change: impl FnOnce(&mut Controller)) -> Daemon {
+    let mut settings = settings(&folder(name));
+    let beside = folder(&format!("{name}-lab"));
+    fs::create_dir_all(&beside).expect("a folder");
+    let lab = beside.join("lab.toml");
+    fs::write(&lab, LAB).expect("a file");
+    let program = beside.join("controller");
+    let head = format!(
+        "#!/bin/sh\ncd '{}'; echo $$ >pid; echo \"$@\" >arguments; cp \"$2\" profile.toml\n\
+         while [ $# -gt 0 ]; do [ \"$1\" = --json ] && json=$2; shift; done\n\
+         view() {{ cat view >&2; }}\nreport() {{ cp report.json \"$json\"; }}\n",
+        beside.display()
+    );
+    fs::write(&program, head + script).expect("a file");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a program");
+    fs::write(beside.join("view"), VIEW.replace('\n', "") + "\n").expect("a file");
+    settings.inventories.push(lab);
+    settings.controller.program = program;
+    change(&mut settings.controller);
+    let daemon = Daemon::start(settings);
+    let run = daemon.run(name, json!({ "options": { "packets": 5 } }));
+    daemon.until(&format!("/squall/v1/runs/{run}"), |row| row["state"] == "done");
+    let report = daemon.get(&format!("/squall/v1/runs/{run}/report"));
+    fs::write(beside.join("report.json"), report.to_string()).expect("a file");
+    daemon
+}
+
+fn next(socket: &mut WebSocket<TcpStream>) -> Value {
+    loop {
+        if let Message::Text(text) = socket.read().expect("a message") {
+            return serde_json::from_str(&text).expect("JSON");
+        }
+    }
+}
+
+fn beside(name: &str, file: &str) -> String {
+    fs::read_to_string(folder_of(&format!("{name}-lab")).join(file)).expect(file)
+}
+
+/// Whether the controller's process is there.
+fn goes_on(name: &str) -> bool {
+    Path::new(&format!("/proc/{}", beside(name, "pid").trim())).exists()
+}
+
+const SERVING: &str = "trap 'report; exit 130' INT\nwhile :; do view; sleep 0.05; done\n";
+
+#[test]
+fn a_run_over_nodes_has_the_rows_that_its_controller_tells_and_its_report() {
+    // Among lines that are none of its view.
+    let noise = "printf 'half of \\377 a line'; echo '{\"t_s\": []}'; \
+                 echo 7; head -c 3000000 /dev/zero | tr '\\0' x; echo) >&2\n";
+    let daemon = with_controller("nodes", &format!("({noise}{SERVING}"), |_| {});
+    let listed = daemon.get("/squall/v1/inventories");
+    assert_eq!(
+        listed["inventories"][0],
+        json!({ "name": "lab", "nodes": ["one", "two"], "ports": [
+            { "name": "A", "places": ["one/eth1", "two/eth1"] },
+            { "name": "B", "places": ["two/eth2"] },
+        ] })
+    );
+    let mut watching = daemon.watch("runs=all&every_ms=100");
+    let options = json!({ "duration": "10 s", "capture": { "file": "there.pcap" } });
+    let asked = json!({ "nodes": "lab", "on_loss": "continue", "options": options });
+    let run = daemon.run("nowhere", asked.clone());
+    let path = format!("/squall/v1/runs/{run}");
+    let row = daemon.until(&path, |row| row["state"] == "running");
+    let ports = json!([{ "name": "A", "address": "one/eth1, two/eth1" },
+        { "name": "B", "address": "two/eth2" }]);
+    assert_eq!(
+        (&row["ports"], &row["duration_s"], &row["elapsed_s"]),
+        (&ports, &json!(10.0), &json!(1.5))
+    );
+    let nodes: Value = serde_json::from_str(VIEW).expect("JSON");
+    assert_eq!(
+        (&row["cluster"]["nodes"][1]["why"], &row["cluster"]["all"]["lost"]),
+        (&nodes["nodes"][1]["why"], &json!(7))
+    );
+    assert_eq!(row["cluster"]["on_loss"], "continue");
+    let told = |message: &Value| message["run"]["cluster"]["nodes"][0]["name"] == "one";
+    while !told(&next(&mut watching)) {}
+    // What the controller got: the profile with all options, and files of the daemon alone.
+    let profile = beside("nodes", "profile.toml");
+    assert!(profile.contains("duration = \"10 s\"") && profile.contains("there.pcap"), "{profile}");
+    let arguments = beside("nodes", "arguments");
+    let files = daemon.data.canonicalize().expect("a folder").join("files");
+    assert!(arguments.contains("--on-loss continue --live json"), "{arguments}");
+    assert!(arguments.contains(&format!("--for-daemon {}", files.display())), "{arguments}");
+    // A second run cannot have these ports, and nothing is changed.
+    let mut second = json!({ "profile": PROFILE });
+    second.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
+    let (status, reply) = daemon.json("POST", "/squall/v1/runs", second);
+    assert_eq!((status, &reply["error"]["code"]), (409, &json!("port_in_use")), "{reply}");
+    let (status, reply) = daemon.json("POST", &format!("{path}/pause"), Value::Null);
+    assert_eq!((status, &reply["error"]["code"]), (409, &json!("run_over_nodes")), "{reply}");
+    let (_, _, text) = daemon.ask("GET", "/metrics", &[], b"");
+    let text = String::from_utf8(text).expect("UTF-8");
+    well_formed(&text);
+    for line in [
+        format!("squall_cluster_tx_packets_total{{run=\"{run}\",inventory=\"lab\"}} 4500\n"),
+        format!("squall_node_rx_packets_total{{run=\"{run}\",node=\"two\"}} 4400\n"),
+        format!("squall_node_tx_packets_per_second{{run=\"{run}\",node=\"one\"}} 3000.0\n"),
+        format!("squall_node_up{{run=\"{run}\",node=\"one\"}} 1.0\n"),
+        format!("squall_node_up{{run=\"{run}\",node=\"two\"}} 0.0\n"),
+        format!("squall_node_clock_bound_seconds{{run=\"{run}\",node=\"one\"}} 0.00012\n"),
+    ] {
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+    // Stopped twice, it is asked once: a second signal would end it without a report.
+    for _ in 0..2 {
+        daemon.json("POST", &format!("{path}/stop"), Value::Null);
+    }
+    let row = daemon.until(&path, |row| row["ended"].is_string());
+    assert_eq!((&row["state"], &row["error"]), (&json!("done"), &Value::Null), "{row}");
+    assert_eq!(row["cluster"]["all"]["tx_packets"], 4500);
+    assert_eq!(row["cluster"]["all"]["tx_pps"], 0.0);
+    let wrote: Value = serde_json::from_str(&beside("nodes", "report.json")).expect("JSON");
+    assert_eq!(daemon.get(&format!("{path}/report")), wrote);
+    assert_eq!(daemon.ask("GET", &format!("{path}/report.html"), &[], b"").0, 200);
+    assert!(daemon.get("/squall/v1/runs")["runs"].as_array().unwrap().contains(&row));
+    assert!(!goes_on("nodes"));
+    // The ports are free, and the folder with what the controller got is gone.
+    let left = fs::read_dir(daemon.data.join("unfinished")).expect("a folder").count();
+    assert_eq!((daemon.get("/squall/v1/leases")["leases"].clone(), left), (json!([]), 0));
+}
+
+#[test]
+fn a_controller_that_dies_hangs_or_is_missing_is_a_failed_run_that_says_why() {
+    let soon = Duration::from_millis(400);
+    let ray = "echo 'squall: warning' >&2; echo noise >&2; \
+               echo \"squall: cannot import squall.cluster\n  try pip install\" >&2; exit 3\n";
+    let hangs = "view; exec sleep 1000\n";
+    let deaf = "trap '' INT; while :; do view; sleep 0.05; done\n";
+    let early = "trap 'exit 130' INT; while :; do view; sleep 0.05; done\n";
+    for (name, script, stop, told) in [
+        ("early", early, true, "stopped before the nodes could report"),
+        ("ray", ray, false, "cannot import squall.cluster\n  try pip install"),
+        ("dies", "view; kill -9 $$\n", false, "the controller ended without a word: signal: 9"),
+        ("hangs", hangs, false, "printed nothing for 0.4 s and was killed"),
+        ("deaf", deaf, true, "did not report after a stop for 0.4 s and was killed"),
+        ("half", "view; echo '{\"schema\":' >\"$json\"\n", false, "the report of the nodes: EOF"),
+    ] {
+        let daemon = with_controller(name, script, |how| (how.silent, how.stopping) = (soon, soon));
+        let run = daemon.run("nowhere", json!({ "nodes": "lab" }));
+        let path = format!("/squall/v1/runs/{run}");
+        if stop {
+            daemon.until(&path, |row| row["state"] == "running");
+            daemon.json("POST", &format!("{path}/stop"), Value::Null);
+        }
+        let row = daemon.until(&path, |row| row["ended"].is_string());
+        let error = row["error"].as_str().unwrap_or_default();
+        assert!(row["state"] == "failed" && error.contains(told), "{name}: {row}");
+        assert!(!error.contains("noise"), "{error}");
+        assert!(!goes_on(name), "{name}");
+        assert_eq!(daemon.json("GET", &format!("{path}/report"), Value::Null).0, 404);
+    }
+    let daemon = with_controller("missing", "", |how| how.program = "/nowhere/squall".into());
+    let run = daemon.run("nowhere", json!({ "nodes": "lab" }));
+    let row = daemon.until(&format!("/squall/v1/runs/{run}"), |row| row["ended"].is_string());
+    assert_eq!(
+        (
+            &row["state"],
+            row["error"].as_str().unwrap_or_default().contains("cannot run /nowhere/squall")
+        ),
+        (&json!("failed"), true),
+        "{row}"
+    );
+}
+
+#[test]
+fn a_run_over_nodes_ends_with_its_lease_and_reports() {
+    let daemon = with_controller("nodes-lease", SERVING, |_| {});
+    let run = daemon.run("nowhere", json!({ "nodes": "lab", "ttl_s": 1.0 }));
+    // Nobody asks for it by name, which would renew its lease.
+    let listed = daemon.until("/squall/v1/runs?state=interrupted", |listed| {
+        listed["runs"].as_array().is_some_and(|runs| !runs.is_empty())
+    });
+    let row = &listed["runs"][0];
+    assert!(row["id"] == run && row["error"].as_str().unwrap().contains("lease"), "{row}");
+    assert_eq!(daemon.get(&format!("/squall/v1/runs/{run}/report"))["streams"][0]["tx_packets"], 5);
+    assert!(!goes_on("nodes-lease"));
+}
+
+#[test]
+fn a_run_over_nodes_that_cannot_be_is_refused() {
+    let daemon = with_controller("nodes-refused", SERVING, |_| {});
+    let other = PROFILE.replace("B = ", "C = ");
+    for (more, told) in [
+        (json!({ "nodes": "lap" }), "there is no inventory \"lap\"\n  try lab"),
+        (json!({ "nodes": "lab", "profile": other }), "no port \"C\": it has A, B"),
+        (json!({ "nodes": "lab", "lease": "l-1" }), "lease: not for a run with nodes"),
+        (json!({ "nodes": "lab", "options": { "part": "1/2" } }), "part: not for a run with nodes"),
+        (json!({ "nodes": "lab", "detached": true }), "a detached run needs an end"),
+        (json!({ "on_loss": "continue" }), "on_loss: the run has no nodes"),
+    ] {
+        let mut body = json!({ "profile": PROFILE });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let (status, reply) = daemon.json("POST", "/squall/v1/runs", body);
+        let message = reply["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.contains(told), "{status} {reply}");
+    }
+    let without = Daemon::of("nodes-none");
+    let body = json!({ "profile": PROFILE, "nodes": "lab" });
+    let (status, reply) = without.json("POST", "/squall/v1/runs", body);
+    assert!(status == 400 && reply.to_string().contains("squall serve --inventory"), "{reply}");
 }
 
 /// What `promtool check metrics` asks of the text, where there is one, and some of its rules in any

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 from .._errors import Error, ProfileError
@@ -20,6 +21,8 @@ from ._node import Refused
 
 #: Exit status, as the command line tool has them.
 WRONG, ENVIRONMENT = 2, 3
+#: For how long a run outlives the daemon that started it, at most: its nodes are stopped at once.
+ORPHAN_S = 10.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,6 +71,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--on-loss", choices=("end", "continue"), default="end")
     run.add_argument("--keep", metavar="FOLDER", help="keep reports and logs of each node there")
     run.add_argument("--live", choices=("text", "json", "off"), default="text")
+    run.add_argument(
+        "--for-daemon", metavar="FOLDER", help="end with standard input; files are from there"
+    )
     run.set_defaults(command=_run, limit_s=None)
     trials = actions.add_parser("trials", help="Run trials as they come on standard input")
     trials.add_argument("inventory", metavar="INVENTORY.toml")
@@ -128,6 +134,8 @@ def _down(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.for_daemon is not None:
+        _until_input_ends()
     inventory = _loaded(args.nodes)
     from ._runs import command
 
@@ -160,6 +168,22 @@ def _at_most(seconds: float) -> threading.Timer:
     timer.daemon = True
     timer.start()
     return timer
+
+
+def _until_input_ends() -> None:
+    """Ends this process, and what it has started, with the process that holds the other end of its
+    standard input, however that ends.
+    """
+
+    def end() -> None:
+        while os.read(0, 4096):
+            pass
+        # The nodes are stopped as by Ctrl-C, which has no longer than this.
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(ORPHAN_S)
+        os._exit(ENVIRONMENT)
+
+    threading.Thread(target=end, name="squall-input", daemon=True).start()
 
 
 def _tell(args: argparse.Namespace, line: str) -> None:

@@ -46,6 +46,14 @@ class Live:
         if self._form == "off" or now < self._next or control.elapsed_s() <= 0:
             return
         self._next = now + 1.0
+        self._show(control)
+
+    def last(self, control: Control) -> None:
+        """Shows how it ended."""
+        if self._form != "off":
+            self._show(control)
+
+    def _show(self, control: Control) -> None:
         table = snapshot(control)
         if self._form == "json":
             print(json.dumps(table), file=self._out, flush=True)

@@ -39,9 +39,13 @@ class Job:
 
 
 def job(
-    inventory: Inventory, path: str | os.PathLike[str], options: Mapping[str, Any], name: str
+    inventory: Inventory,
+    path: str | os.PathLike[str],
+    options: Mapping[str, Any],
+    name: str,
+    within: str | os.PathLike[str] | None = None,
 ) -> Job:
-    """A profile's parts.
+    """A profile's parts. Nodes get the files that it names, or those of them in the folder `within`.
 
     Raises
     ------
@@ -50,7 +54,8 @@ def job(
     """
     table = Profile.load(path).to_dict()
     check_ports(inventory, table["ports"], os.fspath(path))
-    return divided(inventory, table, pathlib.Path(path).resolve().parent, options, name)
+    folder = pathlib.Path(path).parent if within is None else pathlib.Path(within)
+    return divided(inventory, table, folder.resolve(), options, name, within is not None)
 
 
 def check_ports(inventory: Inventory, ports: Iterable[str], origin: str) -> None:
@@ -76,10 +81,13 @@ def divided(
     folder: pathlib.Path,
     options: Mapping[str, Any],
     name: str,
+    only_within: bool = False,
 ) -> Job:
-    """The parts of a profile that has no mistakes, whose files are named relative to `folder`."""
+    """The parts of a profile that has no mistakes, whose files are named relative to `folder`, and
+    perhaps only taken from there.
+    """
     files: dict[str, pathlib.Path] = {}
-    table = _named(table, lambda text: _file(text, folder, files))
+    table = _named(table, lambda text: _file(text, folder, files, only_within))
     used = set(table["ports"])
     nodes = [node for node in inventory.senders() if used & set(inventory.own_ports(node))]
     return Job(tuple(_part(inventory, node, table, options, name) for node in nodes), files)
@@ -121,13 +129,16 @@ def _named(value: Any, name: Callable[[str], str]) -> Any:
     return name(value) if isinstance(value, str) else value
 
 
-def _file(text: str, folder: pathlib.Path, files: dict[str, pathlib.Path]) -> str:
-    """The name at the daemon for what is a file's path here."""
+def _file(text: str, folder: pathlib.Path, files: dict[str, pathlib.Path], inside: bool) -> str:
+    """The name at the daemon for what is a file's path here, or one `inside` the folder."""
     if len(text) > 4096 or "\n" in text or not text.strip("./ "):
         return text
     said, hash_mark, packet = text.partition("#")
     path = folder / said
     if not ("." in path.name or os.sep in said) or not path.is_file():
+        return text
+    # Any text of a profile may look like a path, also where its writer may not read all files.
+    if inside and not path.resolve().is_relative_to(folder):
         return text
     if path.stat().st_size > LARGEST:
         raise ProfileError(f"{path}: more than 512 MiB, the most that a node takes in")

@@ -38,7 +38,13 @@ def command(args: argparse.Namespace, inventory: Inventory) -> int:
     options = json.loads(args.options)
     with _folder(args.keep) as folder:
         control = over_nodes(
-            args.profile, inventory, options, args.on_loss, folder, Live(args.live)
+            args.profile,
+            inventory,
+            options,
+            args.on_loss,
+            folder,
+            Live(args.live),
+            args.for_daemon,
         )
         _tell(control)
         done = merged(control, folder, args.report)
@@ -94,11 +100,14 @@ def over_nodes(
     on_loss: str,
     folder: pathlib.Path,
     live: Live | None,
+    within: str | None = None,
 ) -> Control:
-    """Run a profile; the nodes' reports and logs are then in `folder`."""
+    """Run a profile; the nodes' reports and logs are then in `folder`. Files that the profile names
+    are taken from `within`, or from anywhere.
+    """
     from ._ray import Connected
 
-    work = job(inventory, profile, options, pathlib.Path(profile).stem)
+    work = job(inventory, profile, options, pathlib.Path(profile).stem, within)
     settings = Settings(inventory.lease_s, on_loss, max_drift_ppb=inventory.max_drift_ppm * 1000)
     with Connected(inventory) as cluster:
         stays = {node for node in inventory.nodes if cluster.found(inventory.nodes[node])}
@@ -136,6 +145,8 @@ async def perform(
     try:
         await asyncio.gather(*(upload(peer, work.files) for peer in peers))
         await control.run(work.parts)
+        if live is not None:
+            live.last(control)
     finally:
         await asyncio.gather(
             *(_keep(member, folder) for member in control.members.values()),

@@ -188,6 +188,8 @@ export interface RunRow {
   sent_all: boolean;
   /** Progress of a standard test; absent for other runs. */
   test: TestProgress | null;
+  /** Nodes of a run over several machines; absent for other runs. */
+  cluster: ClusterProgress | null;
 }
 
 export type Kind = "streams" | "replay" | "flows" | "attacks" | "capture" | "otg" | "test";
@@ -278,6 +280,49 @@ export interface TrialRow {
 }
 
 export type Status = "measured" | "passed" | "failed" | "generator_bound" | "stopped";
+
+/** How a run over several machines is, at most two seconds ago. */
+export interface ClusterProgress {
+  /** Name of the inventory. */
+  inventory: string;
+  on_loss: OnLoss;
+  /** Time since the nodes started to send; 0 before that. */
+  t_s: number;
+  /** Sums of all nodes. */
+  all: Totals;
+  /** None before the start. */
+  nodes: NodeRow[];
+}
+
+/** What is done when a node is lost. */
+export type OnLoss = "end" | "continue";
+
+/** Rates, and frames so far. */
+export interface Totals {
+  tx_pps: number;
+  rx_pps: number;
+  tx_packets: number;
+  rx_packets: number;
+  /** Gaps in the sequences so far. */
+  lost: number;
+}
+
+/** A node in a run; the figures of one that is lost are the last ones known. */
+export interface NodeRow {
+  name: string;
+  /** Of its own run: `ready`, `running`, `done` ...; or `lost`. */
+  state: string;
+  /** Why it is lost; `null`: it is not. */
+  why: string | null;
+  /** Largest error of what is known of its clock; `null` before it was measured. */
+  clock_bound_ns: number | null;
+  tx_pps: number;
+  rx_pps: number;
+  tx_packets: number;
+  rx_packets: number;
+  /** Gaps in the sequences so far. */
+  lost: number;
+}
 
 export interface Started {
   run: RunRow;
@@ -1540,6 +1585,24 @@ export interface Contention {
 export interface Memory {
   /** Peak of the process. */
   peak_rss_octets: number;
+}
+
+export interface Inventories {
+  inventories: Inventory[];
+}
+
+export interface Inventory {
+  /** What `nodes` of a new run says. */
+  name: string;
+  nodes: string[];
+  ports: InventoryPort[];
+}
+
+/** A port of profiles. */
+export interface InventoryPort {
+  name: string;
+  /** `NODE/ADDRESS`; the nodes of several places share the port's traffic. */
+  places: string[];
 }
 
 export interface Methods {

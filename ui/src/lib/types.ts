@@ -13,6 +13,7 @@ export type {
   FileRow as StoredFile,
   HeaderInfo as Header,
   Info,
+  Inventory,
   LayerView as Layer,
   LeaseRow as Lease,
   PacketRow as CapturedPacket,

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use serde_json::json;
 use squall::{Error, units::Nanos};
-use squall_server::{Bound, Needs, Origin, Settings, Token, Trex};
+use squall_server::{Bound, Controller, Needs, Origin, Settings, Token, Trex};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::logging;
@@ -21,6 +21,7 @@ Examples:
   squall serve --listen 127.0.0.1:0 --grpc off --json          # any free port, printed as JSON
   squall serve --trex eth1,eth2 --allow eth1 --allow eth2      # for TRex's client and console, at port 4501
   squall serve --peer https://lab2.example:8443                # lab2's page can use this daemon, and this one's page lab2
+  squall serve --inventory lab.toml              # with runs on several machines: \"nodes\": \"lab\"
   curl -k https://127.0.0.1:8443/squall/v1/info
   curl --unix-socket ~/.local/state/squall/socket http://localhost/squall/v1/runs
 
@@ -98,6 +99,10 @@ pub struct Args {
     /// kinds of ports need (not dpdk)
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
+    /// Let runs go over the nodes of this inventory (squall run --nodes), which clients name by its
+    /// name; repeatable
+    #[arg(long, value_name = "INVENTORY.toml", help_heading = "Several machines")]
+    inventory: Vec<PathBuf>,
     /// Print the addresses it listens on as one line of JSON
     #[arg(long)]
     json: bool,
@@ -161,6 +166,8 @@ pub fn serve(args: &Args) -> Result<ExitCode, Error> {
             sync: args.trex_sync,
             asynchronous: args.trex_async,
         }),
+        inventories: args.inventory.clone(),
+        controller: Controller::default(),
     };
     logging::start(args.log_level);
     squall_server::serve(settings, |bound| tell(args, bound))?;

@@ -24,7 +24,9 @@ use super::{
 };
 use crate::{
     Refusal,
+    cluster::{OnLoss, Over},
     history::{Asked as Wants, unreadable},
+    inventory::Inventory,
     runs::{Kind, Live, RunRow, State as RunState, Wanted, over},
     service::Service,
     threads::{acting, blocking},
@@ -137,6 +139,11 @@ pub fn routes() -> Routes {
             change,
             says("Replace the profile of a run").takes::<NewProfile>().gives::<RunRow>(),
         )
+        .get(
+            "/squall/v1/inventories",
+            inventories,
+            says("List the inventories on whose nodes a run can go").gives::<Inventories>(),
+        )
         .post(
             "/squall/v1/captures",
             capture,
@@ -224,6 +231,11 @@ struct NewRun {
     /// Open everything, and send nothing before `POST /runs/{id}/go`.
     #[serde(default)]
     hold: bool,
+    /// Run on the nodes of this inventory of the daemon (`GET /inventories`): the ports are those
+    /// that it names.
+    nodes: Option<String>,
+    /// What is done when a node is lost; absent: `end`.
+    on_loss: Option<OnLoss>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -273,6 +285,11 @@ struct NewCapture {
 #[derive(Serialize, JsonSchema)]
 pub struct Started {
     pub run: RunRow,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Inventories {
+    inventories: Vec<Inventory>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -414,16 +431,16 @@ fn kept(service: &Service, capture: &mut CaptureOptions) -> Result<(), Refusal> 
 
 async fn start(
     State(service): State<Arc<Service>>,
-    Body(new): Body<NewRun>,
+    Body(mut new): Body<NewRun>,
 ) -> Result<(StatusCode, Json<Started>), Refusal> {
     acting(service, move |service| {
         let (text, language) =
-            new.profile.map(|profile| profile.text(new.format)).unwrap_or_default();
+            new.profile.take().map(|profile| profile.text(new.format)).unwrap_or_default();
         if text.is_empty() {
             return Err(bad("profile: expected text or an object"));
         }
         let profile = service.files.profile(&text, language.format())?;
-        let mut options = new.options.over(&profile.run);
+        let mut options = new.options.clone().over(&profile.run);
         if let Some(part) = &new.part {
             let part = part.parse().map_err(|error| bad(format!("part: {error}")))?;
             options.part = Some(squall::options::PartOf(part));
@@ -431,9 +448,13 @@ async fn start(
         if let Some(clock) = &new.clock {
             possible(clock)?;
         }
-        fit(&options)?;
-        below(service, &mut options.labels)?;
-        options.capture.iter_mut().try_for_each(|capture| kept(service, capture))?;
+        let over = over_nodes(service, &new, &options)?;
+        // Those of nodes are looked at by their daemons.
+        if over.is_none() {
+            fit(&options)?;
+            below(service, &mut options.labels)?;
+            options.capture.iter_mut().try_for_each(|capture| kept(service, capture))?;
+        }
         let mut session = Session::new(profile).with(options)?;
         session.command = "squall serve".into();
         (session.node, session.clock) = (new.node, new.clock);
@@ -444,7 +465,8 @@ async fn start(
         let kind = Kind::of(&session);
         let listens = kind == Kind::Capture;
         // Who only receives is ended from here: there is no last frame to send.
-        let ends_after = listens.then(|| session.profile.stop.duration.take()).flatten();
+        let ends_after =
+            (listens && over.is_none()).then(|| session.profile.stop.duration.take()).flatten();
         if new.detached && !has_end(&session) && ends_after.is_none() {
             return Err(bad(
                 "a detached run needs an end\n  try options.duration, or a lease that is renewed",
@@ -463,9 +485,37 @@ async fn start(
             fail_if,
             ends_after,
             new.hold,
+            over,
         )
     })
     .await
+}
+
+/// On which nodes a new run goes; `None`: on ports of this machine.
+fn over_nodes(
+    service: &Service,
+    new: &NewRun,
+    options: &RunOptions,
+) -> Result<Option<Over>, Refusal> {
+    let Some(name) = &new.nodes else {
+        return match new.on_loss {
+            Some(_) => Err(bad("on_loss: the run has no nodes\n  try nodes, or no on_loss")),
+            None => Ok(None),
+        };
+    };
+    for (key, given) in [
+        ("lease", new.lease.is_some()),
+        ("part", options.part.is_some()),
+        ("node", new.node.is_some()),
+        ("clock", new.clock.is_some()),
+        ("hold", new.hold),
+    ] {
+        if given {
+            return Err(bad(format!("{key}: not for a run with nodes\n  try without {key}")));
+        }
+    }
+    let inventory = service.inventory(name)?;
+    Ok(Some(Over { inventory, on_loss: new.on_loss.unwrap_or_default() }))
 }
 
 /// A clock that differs by so much is another thing.
@@ -546,6 +596,7 @@ fn begin(
     fail_if: Vec<FailIf>,
     ends_after: Option<Nanos>,
     hold: bool,
+    over: Option<Over>,
 ) -> Result<(StatusCode, Json<Started>), Refusal> {
     let name = name.unwrap_or_default();
     if let Some(why) = wrong_name(&name) {
@@ -565,6 +616,7 @@ fn begin(
         ends_after: ends_after.map(|after| Duration::from_nanos(after.0)),
         hold,
         test: None,
+        over,
     })?;
     Ok((StatusCode::CREATED, Json(Started { run: live.row() })))
 }
@@ -627,9 +679,14 @@ async fn capture(
             Vec::new(),
             ends_after,
             false,
+            None,
         )
     })
     .await
+}
+
+async fn inventories(State(service): State<Arc<Service>>) -> Result<Json<Inventories>, Refusal> {
+    blocking(move || Ok(Json(Inventories { inventories: service.inventories()? }))).await
 }
 
 async fn list(

@@ -178,6 +178,7 @@ async fn start(
             ends_after: None,
             hold: false,
             test: Some(test),
+            over: None,
             session,
         })?;
         Ok((StatusCode::CREATED, Json(Started { run: live.row() })))

@@ -215,6 +215,7 @@ pub mod tests {
             mult: Some(1.0),
             sent_all: false,
             test: None,
+            cluster: None,
         }
     }
 

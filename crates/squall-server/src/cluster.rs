@@ -1,0 +1,429 @@
+//! Runs over several machines: the controller (`squall run --nodes`) as a child process. Its live
+//! view becomes the row of the run, and its report the run's.
+//!
+//! The child's standard input is a pipe that nothing is written to. It ends when the daemon ends,
+//! also by SIGKILL, and the controller with it.
+
+use std::{
+    collections::VecDeque,
+    env, fs,
+    io::{BufRead, BufReader, Read},
+    os::unix::process::CommandExt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use squall::{Error, Session, report::Report};
+
+use crate::{
+    inventory::Inventory,
+    runs::{Live, State},
+    service::Service,
+    testing::Came,
+};
+
+/// Lines of the controller that an error quotes.
+const LAST_WORDS: usize = 12;
+/// Octets of a line; the live view of a thousand nodes has a fifth of that.
+const LONGEST: u64 = 1 << 20;
+/// Lines that wait to be read.
+const WAITING: usize = 64;
+/// Between two looks at whether it is to stop, or has ended.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How the controller of runs over several machines is started, and for how long it is waited for.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    /// Takes the arguments of `squall`.
+    pub program: PathBuf,
+    /// It is killed when it prints nothing for so long. Each of its steps has a shorter limit.
+    pub silent: Duration,
+    /// It is killed when it has not reported so long after a stop.
+    pub stopping: Duration,
+}
+
+impl Default for Controller {
+    fn default() -> Self {
+        Self {
+            program: env::current_exe().unwrap_or_else(|_| "squall".into()),
+            silent: Duration::from_secs(180),
+            stopping: Duration::from_secs(75),
+        }
+    }
+}
+
+/// What is done when a node is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnLoss {
+    /// End the run on all nodes.
+    #[default]
+    End,
+    /// Continue on the others.
+    Continue,
+}
+
+impl OnLoss {
+    fn word(self) -> &'static str {
+        match self {
+            Self::End => "end",
+            Self::Continue => "continue",
+        }
+    }
+}
+
+/// How a run over several machines is, at most two seconds ago.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterProgress {
+    /// Name of the inventory.
+    pub inventory: String,
+    pub on_loss: OnLoss,
+    /// Time since the nodes started to send; 0 before that.
+    pub t_s: f64,
+    /// Sums of all nodes.
+    pub all: Totals,
+    /// None before the start.
+    pub nodes: Vec<NodeRow>,
+}
+
+impl ClusterProgress {
+    /// Its counts stay, and nothing is sent any more.
+    pub fn over(&mut self) {
+        let nodes = self.nodes.iter_mut().map(|node| &mut node.figures);
+        for figures in nodes.chain([&mut self.all]) {
+            (figures.tx_pps, figures.rx_pps) = (0.0, 0.0);
+        }
+    }
+}
+
+/// Rates, and frames so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Totals {
+    pub tx_pps: f64,
+    pub rx_pps: f64,
+    pub tx_packets: u64,
+    pub rx_packets: u64,
+    /// Gaps in the sequences so far.
+    pub lost: u64,
+}
+
+/// A node in a run; the figures of one that is lost are the last ones known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeRow {
+    pub name: String,
+    /// Of its own run: `ready`, `running`, `done` ...; or `lost`.
+    pub state: String,
+    /// Why it is lost; `null`: it is not.
+    pub why: Option<String>,
+    /// Largest error of what is known of its clock; `null` before it was measured.
+    pub clock_bound_ns: Option<u64>,
+    #[serde(flatten)]
+    pub figures: Totals,
+}
+
+/// A line of the controller's live view.
+#[derive(Deserialize)]
+struct Told {
+    t_s: f64,
+    all: Totals,
+    nodes: Vec<NodeRow>,
+}
+
+/// On which nodes a run goes.
+pub struct Over {
+    pub inventory: Inventory,
+    pub on_loss: OnLoss,
+}
+
+/// A run over several machines that goes on.
+#[derive(Default)]
+pub struct Cluster {
+    stop: AtomicBool,
+}
+
+impl Cluster {
+    /// Nothing more is sent, and the nodes report.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+impl Service {
+    /// Starts the controller, and a thread that waits for it.
+    ///
+    /// # Errors
+    /// A disk that is full.
+    pub fn drive_cluster(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        session: &Session,
+        over: Over,
+    ) -> Result<(), Error> {
+        let job = Job::new(self, session, &over).map_err(|error| {
+            Error::Environment(format!("cannot write the profile for the nodes: {error}"))
+        })?;
+        let cluster = Arc::new(Cluster::default());
+        live.over_nodes(cluster.clone(), over);
+        _ = self.note(live, &live.row());
+        let (service, live) = (self.clone(), live.clone());
+        let run = move || service.cluster_to_end(&live, &cluster, &job);
+        let thread = thread::Builder::new().name("squall-cluster".into()).spawn(run);
+        thread.map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
+        self.runs.touch();
+        Ok(())
+    }
+
+    fn cluster_to_end(self: &Arc<Self>, live: &Arc<Live>, cluster: &Cluster, job: &Job) {
+        let came = catch_unwind(AssertUnwindSafe(|| {
+            let words = job.run(&self.settings.controller, cluster, |told| {
+                live.set_state(&[State::Starting], State::Running);
+                live.cluster_is(told.t_s, told.all, told.nodes);
+            });
+            job.came(words)
+        }));
+        match came {
+            Ok(Ok(report)) => self.finish(live, Ok(Came::Report(&report))),
+            Ok(Err(error)) => self.finish(live, Err(&error)),
+            Err(_) => {
+                let text = "a bug in Squall: see the output of the daemon";
+                self.finish(live, Err(&Error::Environment(text.into())));
+            }
+        }
+    }
+}
+
+/// What the controller gets, in a folder that goes with it.
+struct Job {
+    folder: PathBuf,
+    arguments: Vec<PathBuf>,
+}
+
+impl Job {
+    fn new(service: &Service, session: &Session, over: &Over) -> std::io::Result<Self> {
+        let folder = service.files.unfinished();
+        fs::create_dir(&folder)?;
+        let mut job = Self { folder, arguments: Vec::new() };
+        let mut profile = session.profile.clone();
+        profile.run = session.options.clone();
+        // They are in the profile itself.
+        let run = &mut profile.run;
+        (run.duration, run.packets, run.octets, run.seed) = (None, None, None, None);
+        let file = job.folder.join("profile.toml");
+        fs::write(&file, profile.to_toml())?;
+        job.arguments = vec!["run".into(), file, "--nodes".into(), over.inventory.file.clone()];
+        job.arguments.extend(["--on-loss".into(), over.on_loss.word().into()]);
+        job.arguments.extend(["--live".into(), "json".into(), "--allow-invalid".into()]);
+        job.arguments.extend(["--json".into(), job.report()]);
+        job.arguments.extend(["--for-daemon".into(), service.files.root().to_owned()]);
+        Ok(job)
+    }
+
+    fn report(&self) -> PathBuf {
+        self.folder.join("report.json")
+    }
+
+    /// The controller from its start to its end; what it printed last.
+    fn run(&self, how: &Controller, cluster: &Cluster, told: impl FnMut(Told)) -> Vec<String> {
+        let mut command = Command::new(&how.program);
+        command.args(&self.arguments).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        match command.spawn() {
+            Ok(child) => Attended::new(child).until_end(how, cluster, told),
+            Err(error) => vec![format!("cannot run {}: {error}", how.program.display())],
+        }
+    }
+
+    /// The report, or why there is none.
+    fn came(&self, words: Vec<String>) -> Result<Report, Error> {
+        match read(&self.report()) {
+            Ok(Some(report)) => Ok(report),
+            Ok(None) => Err(Error::Environment(words.join("\n"))),
+            Err(error) => Err(Error::Environment(format!("the report of the nodes: {error}"))),
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn read(file: &Path) -> Result<Option<Report>, String> {
+    match fs::read_to_string(file) {
+        // It was killed before it wrote.
+        Ok(text) if text.is_empty() => Ok(None),
+        Ok(text) => serde_json::from_str(&text).map(Some).map_err(|error| error.to_string()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The controller's process, and what it prints.
+struct Attended {
+    child: Child,
+    pid: Option<Pid>,
+    lines: mpsc::Receiver<String>,
+    heard: Instant,
+    stopped: Option<Instant>,
+    words: VecDeque<String>,
+}
+
+impl Attended {
+    fn new(mut child: Child) -> Self {
+        let (tell, lines) = mpsc::sync_channel(WAITING);
+        if let Some(printed) = child.stderr.take() {
+            // It ends with the child's last process that can print.
+            thread::spawn(move || {
+                let mut printed = BufReader::new(printed);
+                while let Some(line) = next_line(&mut printed) {
+                    if tell.send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let (heard, stopped, words) = (Instant::now(), None, VecDeque::new());
+        Self { child, pid, lines, heard, stopped, words }
+    }
+
+    /// Why it has no report, if it has none.
+    fn until_end(
+        mut self,
+        how: &Controller,
+        cluster: &Cluster,
+        mut told: impl FnMut(Told),
+    ) -> Vec<String> {
+        loop {
+            let ended = self.has_ended();
+            self.hear(&mut told);
+            if ended {
+                break;
+            }
+            if let Some(why) = self.overdue(how, cluster) {
+                _ = self.kill();
+                return vec![why];
+            }
+        }
+        let status = self.kill();
+        if self.words.is_empty() && self.stopped.is_some() {
+            self.words.push_back("it was stopped before the nodes could report".into());
+        } else if self.words.is_empty() {
+            let status = status.map_or_else(|error| error.to_string(), |s| s.to_string());
+            self.words.push_back(format!("the controller ended without a word: {status}"));
+        }
+        self.words.into()
+    }
+
+    /// All lines that have come; waits for one.
+    fn hear(&mut self, told: &mut impl FnMut(Told)) {
+        let mut wait = LOOK;
+        loop {
+            match self.lines.recv_timeout(wait) {
+                Ok(line) => self.line(line, told),
+                Err(RecvTimeoutError::Timeout) => return,
+                // It has closed its standard error, and goes on.
+                Err(RecvTimeoutError::Disconnected) => return thread::sleep(wait),
+            }
+            wait = Duration::ZERO;
+        }
+    }
+
+    fn line(&mut self, line: String, told: &mut impl FnMut(Told)) {
+        self.heard = Instant::now();
+        if let Ok(now) = serde_json::from_str(&line) {
+            return told(now);
+        }
+        // An error of Squall's own is all that is quoted, without the warnings before it.
+        let own = line.strip_prefix("squall: ").map(ToOwned::to_owned);
+        if own.is_some() {
+            self.words.clear();
+        }
+        if self.words.len() == LAST_WORDS {
+            self.words.pop_front();
+        }
+        self.words.push_back(own.unwrap_or(line));
+    }
+
+    /// Asks it to stop, once, when that is wanted; why it is to be killed.
+    fn overdue(&mut self, how: &Controller, cluster: &Cluster) -> Option<String> {
+        if cluster.stop.load(Ordering::Acquire) && self.stopped.is_none() {
+            self.stopped = Some(Instant::now());
+            // To itself and not to its group: a report that is being merged is not ended.
+            _ = self.pid.map(|pid| kill_process(pid, Signal::INT));
+        }
+        let (limit, what) = match self.stopped {
+            Some(at) if at.elapsed() >= how.stopping => {
+                (how.stopping, "did not report after a stop")
+            }
+            None if self.heard.elapsed() >= how.silent => (how.silent, "printed nothing"),
+            _ => return None,
+        };
+        Some(format!(
+            "the controller {what} for {} s and was killed; its nodes end with their lease\n  try \
+             squall cluster status",
+            limit.as_secs_f64()
+        ))
+    }
+
+    /// With all that it has started.
+    fn kill(&mut self) -> std::io::Result<ExitStatus> {
+        _ = self.pid.map(|pid| kill_process_group(pid, Signal::KILL));
+        self.child.wait()
+    }
+
+    /// It stays a zombie, whose number no other process can have.
+    fn has_ended(&self) -> bool {
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        self.pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), how), Ok(None)))
+    }
+}
+
+/// The next line, of which only the beginning is kept if it is too long; `None` at the end.
+fn next_line(printed: &mut impl BufRead) -> Option<String> {
+    let mut line = Vec::new();
+    printed.by_ref().take(LONGEST).read_until(b'\n', &mut line).ok()?;
+    if line.is_empty() {
+        return None;
+    }
+    if !line.ends_with(b"\n") {
+        // By pieces, as nothing says that it ends soon.
+        let mut rest = Vec::new();
+        while printed.by_ref().take(LONGEST).read_until(b'\n', &mut rest).ok()? > 0 {
+            if rest.ends_with(b"\n") {
+                break;
+            }
+            rest.clear();
+        }
+    }
+    Some(String::from_utf8_lossy(&line).trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_is_cut_and_the_next_one_is_whole() {
+        let long = "x".repeat(3 * LONGEST as usize + 5);
+        let text = format!("first\n{long}\nlast\n");
+        let mut printed = text.as_bytes();
+        let lines: Vec<_> = std::iter::from_fn(|| next_line(&mut printed)).collect();
+        let lengths: Vec<_> = lines.iter().map(String::len).collect();
+        assert_eq!((lengths, &*lines[2]), (vec![5, LONGEST as usize, 4], "last"));
+    }
+}
