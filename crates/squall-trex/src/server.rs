@@ -442,9 +442,11 @@ const OWNED: &[(&str, Method)] = &[
 /// Those of TRex that are not here, and why.
 const REFUSED: &[(&str, &str)] = &[
     ("conf_ns_batch", "name spaces are not emulated: a port is one host, of set_l3 and conf_ipv6"),
+    ("disable_tpg", "tagged packet groups are not supported"),
     ("enable_tpg", "tagged packet groups are not supported"),
     ("shutdown", "the daemon is shared: stop squall serve itself"),
     ("start_capture_port", "frames are not sent to an endpoint: use capture, and fetch them"),
+    ("stop_capture_port", "frames are not sent to an endpoint: use capture, and fetch them"),
 ];
 
 type Count = fn(&PortCounts) -> u64;
