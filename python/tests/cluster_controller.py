@@ -12,12 +12,6 @@ import sys
 
 EVERY_S = 0.2
 
-#: After ``-c TEXT``.
-_, profile, *words = sys.argv[3:]
-report = next(word for word in words if word.startswith("--json="))
-stopped: list[int] = []
-signal.signal(signal.SIGINT, lambda number, _: stopped.append(number))
-
 
 def view(count: int) -> dict[str, object]:
     one = {"tx_pps": 500.0, "rx_pps": 0, "tx_packets": 100 * count, "rx_packets": 0, "lost": 0}
@@ -30,11 +24,21 @@ def view(count: int) -> dict[str, object]:
     return {"t_s": EVERY_S * count, "all": whole, "nodes": nodes}
 
 
-count = 0
-while not stopped:
-    count += 1
-    print(json.dumps(view(count)), file=sys.stderr, flush=True)
-    if select.select([0], [], [], EVERY_S)[0]:
-        sys.exit("the daemon has ended")
-short = ["--duration", "200 ms", "--quiet", "--allow-invalid", report]
-subprocess.run([os.environ["SQUALL"], "run", profile, *short], check=True)
+def main() -> None:
+    # After ``-c TEXT``.
+    _, profile, *words = sys.argv[3:]
+    report = next(word for word in words if word.startswith("--json="))
+    stopped: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: stopped.append(number))
+    count = 0
+    while not stopped:
+        count += 1
+        print(json.dumps(view(count)), file=sys.stderr, flush=True)
+        if select.select([0], [], [], EVERY_S)[0]:
+            sys.exit("the daemon has ended")
+    short = ["--duration", "200 ms", "--quiet", "--allow-invalid", report]
+    subprocess.run([os.environ["SQUALL"], "run", profile, *short], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -193,6 +193,13 @@ class Daemon:
             "files": len(os.listdir(f"/proc/{self.process.pid}/fd")),
         }
 
+    def cpu_s(self):
+        """What the process has had of the CPUs."""
+        fields = (
+            pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        )
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def alive(self):
         expect(
             self.process.poll() is None,
@@ -1135,25 +1142,13 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
             ).encode(),
         ),
     ]:
-        # Asked again where the machine was too busy to refuse it in time.
-        for _ in range(3):
-            since = time.monotonic()
-            try:
-                got = d.ask("POST", f"{API}/{path}", body, JSON, timeout=8)
-            except TimeoutError:
-                got = None
-            took = time.monotonic() - since
-            if took < 4:
-                break
-        check(
-            got is not None and got.status in (400, 409, 413),
-            f"{what}: {got or 'nothing'} after {took:.1f} s",
-        )
-        check(took < 4, f"{what}: {took:.1f} s")
-        check(
-            got is None or len(got.body) < 2 << 20,
-            f"{what}: an answer of {got and len(got.body)} octets",
-        )
+        # Its own time: others may have the CPUs meanwhile.
+        since = d.cpu_s()
+        got = d.ask("POST", f"{API}/{path}", body, JSON, timeout=60)
+        took = d.cpu_s() - since
+        check(got.status in (400, 409, 413), f"{what}: {got}")
+        check(took < 4, f"{what}: {took:.1f} s of a CPU")
+        check(len(got.body) < 2 << 20, f"{what}: an answer of {len(got.body)} octets")
     for what, body in {
         "OTG, arrays": b'{"flows":' + b"[" * deep + b"]" * deep + b"}",
         "OTG, no UTF-8": b'{"ports":[{"name":"\xff"}]}',
