@@ -67,7 +67,10 @@ NOT_RUN = [
     (r"^(pip|sudo (apt|apt-get|dnf)|make|cargo|scripts/\S+) ", "installs or builds"),
     (r"^sudo systemctl ", "needs systemd"),
     (r"/sys/kernel/mm/hugepages|modprobe|dpdk-devbind|dpdk:", "needs DPDK and its devices"),
-    (r"squall cluster |--nodes |--inventory |\"nodes\": ", "needs several machines and Ray: tests/interop/cluster.py"),
+    (
+        r"squall cluster |--nodes |--inventory |\"nodes\": ",
+        "needs several machines and Ray: tests/interop/cluster.py",
+    ),
     (r"--trex-lib|profile\.py", "needs TRex's client, which is not in this project"),
     (r"^export PATH=", "sets the path of the reader's shell"),
 ]
