@@ -1,5 +1,6 @@
-//! `squall cluster`, `squall run --nodes` and `squall test --nodes`: runs over several machines. The controller is the
-//! Python package's (`squall.cluster`, with Ray); here are its words, and how it is found.
+//! `squall cluster`, `squall run --nodes` and `squall test --nodes`: runs over several machines. The
+//! controller is the Python package's (`squall.cluster`, with Ray); here are its words, and how it is
+//! found.
 
 use std::{
     env,

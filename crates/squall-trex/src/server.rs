@@ -745,6 +745,7 @@ impl Server {
         let sum = |of: fn(&PortCounts) -> f64| ports.iter().map(of).sum::<f64>();
         let whole = |of: fn(&PortCounts) -> u64| ports.iter().map(of).sum::<u64>();
         let (tx, rx) = (sum(|p| p.tx_bps), sum(|p| p.rx_bps));
+        let not_sent = whole(|p| p.not_sent);
         let flows = self.flow_global().unwrap_or_default();
         let senders = self.threads.senders();
         let (rx_util, receiving) = self.threads.receivers();
@@ -759,7 +760,7 @@ impl Server {
             "m_tx_bps": tx, "m_rx_bps": rx, "m_tx_pps": sum(|p| p.tx_pps), "m_rx_pps": sum(|p| p.rx_pps),
             "m_tx_cps": flows.cps, "m_tx_expected_cps": flows.expected_cps,
             // What finds no room in time is not sent later: it is both.
-            "m_total_queue_full": whole(|p| p.not_sent), "m_total_queue_drop": whole(|p| p.not_sent),
+            "m_total_queue_full": not_sent, "m_total_queue_drop": not_sent,
             "m_rx_drop_bps": (tx - rx).max(0.0),
             "m_active_flows": flows.active, "m_open_flows": flows.begun,
             "m_total_tx_pkts": whole(|p| p.tx_packets), "m_total_rx_pkts": whole(|p| p.rx_packets),

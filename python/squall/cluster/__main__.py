@@ -158,7 +158,9 @@ def _loaded(path: str) -> Inventory:
 
 
 def _at_most(seconds: float) -> threading.Timer:
-    """Ends this process then, unless it is cancelled: some calls of Ray wait without a limit for a head that has gone."""
+    """Ends this process then, unless it is cancelled: some calls of Ray wait without a limit for a
+    head that has gone.
+    """
 
     def end() -> None:
         print(f"squall: Ray does not answer within {seconds:.0f} s", file=sys.stderr, flush=True)

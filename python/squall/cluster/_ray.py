@@ -45,8 +45,8 @@ CREATE_S, END_S = 60.0, 10.0
 FORGOTTEN_S = 90.0
 #: Threads of an actor: a report that is fetched must not hold up a heartbeat.
 THREADS = 4
-#: An answer about the clock that takes longer is of no use; after so many without one there is no
-#: way for them.
+#: Time limit of an answer by UDP, and the number of missing answers in a row after which the clock
+#: is read through Ray.
 ECHO_S, ECHOES = 0.1, 3
 
 

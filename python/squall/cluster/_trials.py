@@ -46,7 +46,7 @@ __all__ = ["Reach", "Trials", "command"]
 PULSE_S, REST_S = 0.25, 10.0
 #: How often a trial is begun that no node has begun yet.
 STARTS = 3
-#: The name of a run in a node's list is cut off after so many characters.
+#: Length of a run's name in a node's list, in characters; longer ones are cut off.
 NAME = 60
 ANSWER_S = 10.0
 
