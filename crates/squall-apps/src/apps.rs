@@ -210,6 +210,11 @@ impl<O: Observer> Apps<O> {
         self.listeners.add(listener, info.traits.transport);
     }
 
+    /// Nobody is served by this program any more; whom it serves now it goes on to serve.
+    pub fn hang_up(&mut self, program: ProgramId) {
+        self.listeners.remove(program);
+    }
+
     /// What a new flow of a client's program begins with. `number` is the flow's among all of its
     /// template, on whatever worker; `due` the instant at which it was to begin, from which its
     /// set-up time counts.
@@ -1362,6 +1367,12 @@ impl Listeners {
                 self.by_port[row(*transport, port)].push(i as u32);
             }
         }
+    }
+
+    fn remove(&mut self, program: ProgramId) {
+        let all = std::mem::take(self).all;
+        let others = all.into_iter().filter(|(_, listener)| listener.program != program);
+        others.for_each(|(transport, listener)| self.add(listener, transport));
     }
 
     /// Whom a flow is served by, and whether that is said of its peer.

@@ -93,6 +93,7 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
         duration: None,
         waits: false,
         shape: None,
+        gone: false,
         ends: squall_flows::Ends::Both,
     };
     Load {

@@ -14,7 +14,7 @@ use std::{
 use rustix::thread::{CpuSet, sched_setaffinity};
 use squall_flows::{Arrival, Ignored, OpenFlow, Target};
 use squall_measure::{Measure, Receiver, flow::Link};
-use squall_plan::{Change, Placement, Plan, PlanStream};
+use squall_plan::{Change, Placement, Plan, PlanFlows, PlanStream};
 use squall_port::{
     CommonClock, Filter, InterfaceCounters, LinkEvent, Port, PortFacts, RxQueue, Tap, TxQueue,
 };
@@ -120,6 +120,11 @@ pub enum EngineError {
          start"
     )]
     Uncounted(String, String),
+    #[error(
+        "the addresses of new templates are none of those that port {0} was opened for\n  try \
+         addresses that the run had from the start, take=all of the port, or a new run"
+    )]
+    NewHosts(String),
     #[error(
         "the rate of stream {0:?} cannot change to bits per second: workers share it, its frames \
          have several lengths, and port {1} makes them inside the kernel, where a worker does not \
@@ -853,13 +858,16 @@ impl Running {
         for change in changes {
             match change {
                 Change::Load(flows) => {
-                    let old = self.plan.flows.as_ref();
-                    let fixed = old.map_or_else(
-                        || Err("all of it".into()),
-                        |old| old.load.can_become(&flows.load),
-                    );
-                    fixed.map_err(EngineError::FixedLoad)?;
+                    self.can_play(&flows)?;
                     self.tell(Command::Load(Arc::new(flows.load.clone())));
+                    // Where all flows had begun, others may begin.
+                    let ports: Vec<usize> = flows.ports().collect();
+                    for worker in 0..self.open.len() {
+                        if ports.iter().any(|port| self.plan.players(*port).any(|w| w == worker)) {
+                            self.open[worker] = true;
+                            self.added[worker] += 1;
+                        }
+                    }
                     Arc::make_mut(&mut self.plan).flows = Some(flows);
                 }
                 Change::Rate(name, gap, pps) => {
@@ -933,6 +941,25 @@ impl Running {
         }
         self.placed = self.plan.streams.len();
         Ok(())
+    }
+
+    /// Whether flows can go on as these.
+    fn can_play(&self, flows: &PlanFlows) -> Result<(), EngineError> {
+        let Some(old) = &self.plan.flows else {
+            return Err(EngineError::FixedLoad("all of it".into()));
+        };
+        old.load.can_become(&flows.load).map_err(EngineError::FixedLoad)?;
+        if flows.load.templates.len() == old.load.templates.len() {
+            return Ok(());
+        }
+        let name = |port: usize| self.plan.ports[port].name.clone();
+        flows::check(flows).map_err(|(port, error)| EngineError::Flows(name(port), error))?;
+        let deaf = flows.sides.iter().find(|side| {
+            let workers = self.plan.players(side.port).count() as u32;
+            let hosts = flows::hosts(side, &flows.load, !self.plan.only_flows(), workers);
+            !self.ports[side.port].serves(&hosts)
+        });
+        deaf.map_or(Ok(()), |side| Err(EngineError::NewHosts(name(side.port))))
     }
 
     /// The worker for a new stream: that of the streams it leads to, which have to be beside it, or

@@ -67,6 +67,7 @@ fn main() {
             duration: None,
             waits: false,
             shape: None,
+            gone: false,
             tls: None,
         }],
         seed: 5,

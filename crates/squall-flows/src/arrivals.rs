@@ -46,7 +46,8 @@ pub(crate) struct Arrivals {
     /// Whether what others begin is known here: all loops are open.
     shared: bool,
     stopped: bool,
-    workers: u64,
+    /// This worker among all, and how many these are.
+    seat: (u64, u64),
     steering: Option<Steering>,
     /// By template: flows that may still begin, over all workers where its loop is open, and
     /// arrivals that were given up.
@@ -197,44 +198,30 @@ impl Arrivals {
     /// Those of `part` that begin at `seat`, from `start` on.
     pub fn new(load: &Load, part: SidePart, seat: Seat, start: Nanos) -> Self {
         let (worker, workers) = seat.among();
-        let is_open = |arrival: &Arrival| {
-            matches!(arrival, Arrival::Open { .. })
-                || (matches!(arrival, Arrival::Weight { .. })
-                    && !matches!(load.target, Some(Target::Active(_))))
-        };
+        let is_open = |arrival: &Arrival| is_open(arrival, load.target);
         let own = if part.templates { load.own_templates() } else { 0 };
         let shared = load.templates[..own]
             .iter()
             .all(|t| is_open(&t.arrival) || matches!(t.arrival, Arrival::None));
-        // Who has no users begins none of the flows either.
-        let users = |template: &Template| match (&template.arrival, load.target) {
-            (Arrival::Closed { users, .. }, _) => (*users).into(),
-            (Arrival::Weight { .. }, Some(Target::Active(flows))) => flows,
-            _ => workers,
-        };
+        let users = |template: &Template| users(template, load.target, workers);
         let most_users = load.templates[..own].iter().map(users).max().unwrap_or(workers);
-        let flows_left = |total: u64, open: bool, users: u64| match open {
-            true => total,
-            false if worker >= users => 0,
-            false => total.saturating_sub(worker).div_ceil(workers.min(users)),
-        };
         let mut arrivals = Self {
             lines: Vec::new(),
             start,
             end: end_of(load, start),
             patience: load.patience,
-            left: load.limits.flows.map_or(u64::MAX, |total| flows_left(total, shared, most_users)),
+            left: load
+                .limits
+                .flows
+                .map_or(u64::MAX, |total| flows_left(total, shared, most_users, (worker, workers))),
             shared,
             stopped: false,
-            workers,
+            seat: (worker, workers),
             steering: None,
             template_left: load
                 .templates
                 .iter()
-                .map(|t| {
-                    let left = |total| flows_left(total, is_open(&t.arrival), users(t));
-                    t.limit.map_or(u64::MAX, left)
-                })
+                .map(|template| left_of(template, load.target, (worker, workers)))
                 .collect(),
             late: vec![0; load.templates.len()],
             next: Next::default(),
@@ -262,28 +249,62 @@ impl Arrivals {
             Some(Target::Active(_)) | None => {}
         }
         for (i, template) in load.templates[..own].iter().enumerate() {
-            arrivals.lines.extend(Line::of(template, i, cps, (load, start), (worker, workers)));
+            let of = (template, template.waits);
+            arrivals.lines.extend(Line::of(of, i, cps, (load, start), (worker, workers)));
         }
         let script = load.script.as_ref().filter(|_| part.script);
         arrivals.lines.extend(script.map(|script| Line::script(script, seat)));
-        for i in 0..arrivals.lines.len() {
-            let line = &arrivals.lines[i];
-            if !line.gives_up() {
-                line.templates
-                    .iter()
-                    .for_each(|(_, template)| arrivals.closed[*template] = Some(i));
-            }
-            arrivals.schedule(i);
-        }
+        (0..arrivals.lines.len()).for_each(|i| arrivals.take_in(i));
         arrivals.keep_to_rates();
         arrivals
+    }
+
+    /// Line `i` is new.
+    fn take_in(&mut self, i: usize) {
+        let line = &self.lines[i];
+        if !line.gives_up() {
+            line.templates.iter().for_each(|(_, template)| self.closed[*template] = Some(i));
+        }
+        self.schedule(i);
+    }
+
+    /// Templates of `load` that are new begin, each its own start behind `at` unless it waits; they
+    /// begin here if they are `played`. Those that are gone begin no flow any more.
+    pub fn join(&mut self, at: Nanos, load: &Load, played: bool) {
+        let known = self.late.len();
+        if known < load.templates.len() {
+            // A load with a limit takes no new ones.
+            (self.stopped, self.left) = (false, u64::MAX);
+        }
+        for (i, template) in load.templates.iter().enumerate().skip(known) {
+            self.template_left.push(left_of(template, load.target, self.seat));
+            self.late.push(0);
+            self.closed.push(None);
+            let line = Line::of((template, true), i, None, (load, self.start), self.seat);
+            let Some(line) = line.filter(|_| played) else { continue };
+            self.lines.push(line);
+            self.take_in(self.lines.len() - 1);
+            if !template.waits {
+                self.begin(at, i);
+            }
+        }
+        for i in 0..self.lines.len() {
+            let line = &mut self.lines[i];
+            let is_gone = |(_, template): &(u64, usize)| load.templates[*template].gone;
+            // A script has all of its templates, or none.
+            if !line.ended && !line.is_script() && line.templates.iter().all(is_gone) {
+                line.ended = true;
+                self.schedule(i);
+            }
+        }
+        self.keep_to_rates();
     }
 
     /// When the next flow may begin; `None`: none does, as it stands. Others' are passed over, as
     /// far as it is worth it.
     #[inline]
     pub fn next_due(&self, mine: impl Mine) -> Option<Nanos> {
-        let scheduled = match self.workers {
+        let scheduled = match self.seat.1 {
             1 => self.next.scheduled.map(|(due, _)| due),
             _ => self.next_own(mine),
         };
@@ -299,7 +320,7 @@ impl Arrivals {
             Kind::Open { timeline, .. } => {
                 line.due?;
                 let (mut timeline, mut number) = (timeline.clone(), line.number);
-                for _ in 0..LOOKED_AHEAD * self.workers {
+                for _ in 0..LOOKED_AHEAD * self.seat.1 {
                     if mine(line.template(number), number) {
                         break;
                     }
@@ -384,8 +405,8 @@ impl Arrivals {
             match line.templates[..] {
                 [(_, only)] => {
                     let due = due.min(self.template_left[only]);
-                    let ours = match !exact && self.workers > 1 && due > COUNTED {
-                        true if line.is_open() => due / self.workers,
+                    let ours = match !exact && self.seat.1 > 1 && due > COUNTED {
+                        true if line.is_open() => due / self.seat.1,
                         _ => self.ours(line, line.number, due, &mine),
                     };
                     let ours = if here { ours.min(left) } else { ours };
@@ -497,7 +518,7 @@ impl Arrivals {
 
     /// What all workers come to where each is steered to `cps`.
     fn steered(&self, cps: f64) -> Cps {
-        Cps::from_f64(cps * self.workers as f64)
+        Cps::from_f64(cps * self.seat.1 as f64)
     }
 
     /// From the next gap on, templates with a weight come to this together: of all workers.
@@ -526,7 +547,7 @@ impl Arrivals {
         if let (Some(steering), Some(Target::Bandwidth(bits_per_second))) =
             (&mut self.steering, load.target)
         {
-            steering.bits_per_second = bits_per_second / self.workers;
+            steering.bits_per_second = bits_per_second / self.seat.1;
         }
         for i in 0..self.lines.len() {
             let line = &mut self.lines[i];
@@ -616,7 +637,7 @@ impl Arrivals {
     /// open loops together.
     fn keep_to_rates(&mut self) {
         let cps = |line: &Line| if let Kind::Open { cps, .. } = line.kind { cps } else { 0.0 };
-        let cps = self.lines.iter().map(cps).sum::<f64>() / self.workers as f64;
+        let cps = self.lines.iter().map(cps).sum::<f64>() / self.seat.1 as f64;
         self.pace.set_pps(cps);
         self.audit.set_pps(cps);
     }
@@ -648,7 +669,7 @@ impl Arrivals {
     /// Of the `flows` flows of `line` from number `first` on, those that are this worker's.
     fn ours(&self, line: &Line, first: u64, flows: u64, mine: &impl Mine) -> u64 {
         match line.templates[..] {
-            [(_, template)] if self.workers > 1 && line.is_open() => {
+            [(_, template)] if self.seat.1 > 1 && line.is_open() => {
                 (first..first + flows).filter(|number| mine(template, *number)).count() as u64
             }
             _ => flows,
@@ -681,6 +702,35 @@ impl Arrivals {
             self.next.ready = of(false);
         }
     }
+}
+
+fn is_open(arrival: &Arrival, target: Option<Target>) -> bool {
+    matches!(arrival, Arrival::Open { .. })
+        || (matches!(arrival, Arrival::Weight { .. }) && !matches!(target, Some(Target::Active(_))))
+}
+
+/// Who has no users begins none of the flows either.
+fn users(template: &Template, target: Option<Target>, workers: u64) -> u64 {
+    match (&template.arrival, target) {
+        (Arrival::Closed { users, .. }, _) => (*users).into(),
+        (Arrival::Weight { .. }, Some(Target::Active(flows))) => flows,
+        _ => workers,
+    }
+}
+
+/// Of `total` flows those of a worker: of an open loop all, as it goes over all of them.
+fn flows_left(total: u64, open: bool, users: u64, (worker, workers): (u64, u64)) -> u64 {
+    match open {
+        true => total,
+        false if worker >= users => 0,
+        false => total.saturating_sub(worker).div_ceil(workers.min(users)),
+    }
+}
+
+/// Flows of a template that may begin.
+fn left_of(template: &Template, target: Option<Target>, seat: (u64, u64)) -> u64 {
+    let (open, users) = (is_open(&template.arrival, target), users(template, target, seat.1));
+    template.limit.map_or(u64::MAX, |total| flows_left(total, open, users, seat))
 }
 
 fn end_of(load: &Load, start: Nanos) -> Nanos {
@@ -741,16 +791,19 @@ impl Line {
     }
 
     fn of(
-        template: &Template,
+        (template, waits): (&Template, bool),
         i: usize,
         total: Option<Cps>,
         (load, start): (&Load, Nanos),
         (worker, workers): (u64, u64),
     ) -> Option<Self> {
+        if template.gone {
+            return None;
+        }
         let seed = mix(load.seed ^ 0x6172_7269_7661_6c73, i as u64);
         let line = |weight: u32, kind, (number, by)| {
             let mut line = Self {
-                waits: template.waits,
+                waits,
                 begin: template.start,
                 lasts: template.duration,
                 shape: template.shape.as_ref().unwrap_or(&load.shape).clone(),

@@ -69,11 +69,8 @@ pub(crate) struct Link {
     network: Network,
     /// `None`: nobody is ignored.
     ignored: Option<Arc<Ignored>>,
-    /// The side's own addresses: pools, with the index of the first address of each.
-    pools: Vec<(u64, Tuples)>,
-    /// Of the addresses of the first so many pools those of this part are at home here; the others
-    /// are another part's to answer for.
-    divided: usize,
+    /// The side's own addresses.
+    pools: Vec<OwnPool>,
     part: Division,
     addresses: u64,
     /// Our MAC address as a number, if frames have nothing but Ethernet before IP, and all of the
@@ -95,6 +92,16 @@ pub(crate) struct Link {
     /// Takes what cannot be sent yet.
     scratch: Vec<u8>,
     pub statistics: LinkStatistics,
+}
+
+#[derive(Debug)]
+struct OwnPool {
+    /// The index of its first address among all.
+    first: u64,
+    tuples: Tuples,
+    /// Of its addresses those of this part are at home here; the others are another part's to answer
+    /// for.
+    divided: bool,
 }
 
 /// Answers that may wait for room at once.
@@ -157,26 +164,18 @@ struct Inside<'f> {
 }
 
 impl Link {
-    /// `pools`: the side's own.
-    pub fn new(network: &Network, pools: Vec<Tuples>) -> Self {
+    /// Without addresses: [`Link::add_pool`]. `part`: where there are several.
+    pub fn new(network: &Network, part: Division) -> Self {
         let tags = network.wraps.iter().copied().filter(|wrap| wrap.ends().is_none());
         let outer: Vec<_> = tags.take_while(|wrap| matches!(wrap, Wrap::Vlan { .. })).collect();
-        let mut first = 0;
-        let mut numbered = Vec::new();
-        for pool in pools {
-            let addresses = pool.addresses();
-            numbered.push((first, pool));
-            first += addresses;
-        }
         let fixed = match network.next_hop {
             NextHop::Mac(mac) => Some(mac),
             NextHop::Gateway { .. } | NextHop::OnLink => None,
         };
         Self {
-            pools: numbered,
-            divided: 0,
-            part: Division::WHOLE,
-            addresses: first,
+            pools: Vec::new(),
+            part,
+            addresses: 0,
             plain: (network.wraps.is_empty() && !network.cluster).then(|| number(network.mac)),
             prefixes: Prefixes::new(network.mac, &network.wraps),
             outer: Prefixes::new(network.mac, &outer),
@@ -193,16 +192,28 @@ impl Link {
         }
     }
 
-    /// As one of several parts, each with its share of the addresses of the first `divided` pools.
-    pub fn of_part(self, part: Division, divided: usize) -> Self {
-        Self { part, divided, ..self }
+    /// These addresses are the side's; `divided`: each part has its share of them.
+    pub fn add_pool(&mut self, tuples: Tuples, divided: bool) {
+        let first = self.addresses;
+        self.addresses += tuples.addresses();
+        self.pools.push(OwnPool { first, tuples, divided });
+    }
+
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Octets of an IP packet at most.
+    pub fn mtu(&self) -> u16 {
+        self.network.mtu
     }
 
     /// Whether it answers for an address of the side.
     fn is_home(&self, address: IpAddr) -> bool {
-        let of = |(_, pool): &(u64, Tuples)| pool.index_of(address).is_some();
-        let (divided, whole) = self.pools.split_at(self.divided);
-        whole.iter().any(of) || (divided.iter().any(of) && self.part.has_address(address))
+        self.pools.iter().any(|pool| {
+            pool.tuples.index_of(address).is_some()
+                && (!pool.divided || self.part.has_address(address))
+        })
     }
 
     /// From now on.
@@ -240,7 +251,7 @@ impl Link {
     /// Which of the side's addresses it is.
     #[inline]
     fn index_of(&self, address: IpAddr) -> Option<u64> {
-        self.pools.iter().find_map(|(first, pool)| Some(first + pool.index_of(address)?))
+        self.pools.iter().find_map(|pool| Some(pool.first + pool.tuples.index_of(address)?))
     }
 
     /// The MAC address of one of ours.
@@ -532,11 +543,12 @@ impl Link {
         match self.ends {
             Some((local, _)) => Some(local),
             None => {
-                let pools = self.pools.iter().filter(|(_, pool)| pool.is_ipv4() == v4);
+                let pools = self.pools.iter().map(|pool| &pool.tuples);
+                let pools = pools.filter(|pool| pool.is_ipv4() == v4);
                 // Some address of a pool that is large enough is of each part.
                 let first = |pool: &Tuples| 0..pool.addresses().min(self.part.of().into());
                 pools
-                    .flat_map(|(_, pool)| first(pool).map(|index| pool.address(index)))
+                    .flat_map(|pool| first(pool).map(|index| pool.address(index)))
                     .find(|&address| self.is_home(address))
             }
         }

@@ -64,6 +64,9 @@ pub struct Template {
     pub waits: bool,
     /// How its own load changes, from its beginning on, in place of the load's shape.
     pub shape: Option<Shape>,
+    /// It was taken out while the load is played ([`Load::joined`]): no flow of it begins, nobody is
+    /// served, and what was open is aborted. It keeps its number, and what it has counted.
+    pub gone: bool,
 }
 
 /// Which ends of a template's flows the sides of a load play: each, or where the others are somebody
@@ -438,39 +441,48 @@ impl Load {
         self
     }
 
+    /// This load as it goes on as `new`: its templates keep their numbers, those that `new` does not
+    /// have are gone, and those that only `new` has follow them. Templates are told apart by name.
+    #[must_use]
+    pub fn joined(&self, new: &Self) -> Self {
+        let mut joined = Self {
+            clients: self.clients.clone(),
+            servers: self.servers.clone(),
+            templates: self.templates.clone(),
+            ..new.clone()
+        };
+        if self.script.is_some() || new.script.is_some() {
+            return new.clone();
+        }
+        joined.templates.iter_mut().for_each(|template| template.gone = true);
+        for template in &new.templates {
+            let template = Template {
+                clients: place_of(&mut joined.clients, &new.clients[template.clients]),
+                servers: place_of(&mut joined.servers, &new.servers[template.servers]),
+                ..template.clone()
+            };
+            let is_it =
+                |(old, of): &(&Template, &mut Template)| !old.gone && of.name == template.name;
+            match self.templates.iter().zip(&mut joined.templates).find(is_it) {
+                Some((_, of)) => *of = template,
+                None => joined.templates.push(template),
+            }
+        }
+        joined
+    }
+
     /// Whether a run of this load can become one of `new` while it runs: how often templates begin
-    /// flows may differ, how many may be open at once, and when the run ends.
+    /// flows may differ, how many may be open at once, how long they have to end, and when the run
+    /// ends. Templates may be gone, and others follow: [`Load::joined`].
     ///
     /// # Errors
     /// What else differs.
     pub fn can_become(&self, new: &Self) -> Result<(), String> {
-        if self.templates.len() != new.templates.len() {
+        if self.templates.len() > new.templates.len() {
             return Err("the number of templates".into());
         }
         for (old, new) in self.templates.iter().zip(&new.templates) {
-            let arrival = match (&old.arrival, &new.arrival) {
-                (Arrival::Open { spacing: a, .. }, Arrival::Open { spacing: b, .. })
-                | (Arrival::Weight { spacing: a, .. }, Arrival::Weight { spacing: b, .. }) => {
-                    a == b
-                }
-                (Arrival::Closed { think: a, .. }, Arrival::Closed { think: b, .. }) => a == b,
-                (Arrival::None, Arrival::None) => true,
-                _ => false,
-            };
-            if !arrival {
-                return Err(format!("the kind of arrivals of template {:?}", old.name));
-            }
-            let as_old = Template { arrival: old.arrival.clone(), ..new.clone() };
-            if as_old != *old {
-                return Err(format!("template {:?} (other than its rate of flows)", old.name));
-            }
-        }
-        let alike = |(old, new): (&Template, &Template)| match (&old.shape, &new.shape) {
-            (Some(old), Some(new)) => old.is_like(new),
-            (old, new) => old == new,
-        };
-        if !self.templates.iter().zip(&new.templates).all(alike) {
-            return Err("stages (other than all levels by the same factor)".into());
+            old.can_become(new)?;
         }
         let script = |load: &Self| load.script.as_ref().map(Arc::as_ptr);
         if script(self) != script(new) {
@@ -480,17 +492,42 @@ impl Load {
         if kind(self) != kind(new) {
             return Err("the kind of target (total CPS, open flows or bandwidth)".into());
         }
-        let fixed = |load: &Self| {
-            (load.shape.clone(), load.limits.flows, load.drain, load.patience, load.seed)
-        };
-        if (&self.clients, &self.servers) != (&new.clients, &new.servers)
+        let fixed = |load: &Self| (load.shape.clone(), load.limits.flows, load.patience, load.seed);
+        if !new.clients.starts_with(&self.clients)
+            || !new.servers.starts_with(&self.servers)
             || fixed(self) != fixed(new)
         {
-            return Err("pools, the ramp, the limit of flows, the drain time, the patience or \
-                        the seed"
-                .into());
+            return Err("pools, the ramp, the limit of flows, the patience or the seed".into());
+        }
+        self.can_change_templates(new)
+    }
+
+    /// As far as templates come and go.
+    fn can_change_templates(&self, new: &Self) -> Result<(), String> {
+        let gone = |load: &Self| load.templates.iter().filter(|template| template.gone).count();
+        if self.templates.len() == new.templates.len() && gone(self) == gone(new) {
+            return Ok(());
+        }
+        if new.target.is_some() || new.limits.flows.is_some() || new.script.is_some() {
+            return Err("templates of a load with a total, a limit of flows or a script".into());
+        }
+        // What servers know of who comes stays as it is.
+        let of = |load: &Self| load.sharing().map_err(|error| error.to_string());
+        let (before, after) = (of(self)?, of(new)?);
+        for (number, template) in self.templates.iter().enumerate() {
+            if !new.templates[number].gone && !before.is_same(&after, number) {
+                return Err(format!(
+                    "how servers at port {} distinguish the templates there (another template has \
+                     the same servers and port as {:?})",
+                    template.port, template.name
+                ));
+            }
         }
         Ok(())
+    }
+
+    fn sharing(&self) -> Result<Sharing, PoolError> {
+        Ok(Sharing::of(self, &self.pools()?.0))
     }
 
     /// The sum of weights.
@@ -501,6 +538,56 @@ impl Load {
         };
         self.templates.iter().map(weight).sum()
     }
+}
+
+impl Template {
+    /// Whether it can become `new` while its flows are played.
+    fn can_become(&self, new: &Self) -> Result<(), String> {
+        if self.gone {
+            // Nothing of it matters any more.
+            return if new.gone {
+                Ok(())
+            } else {
+                Err(format!("template {:?} (it is gone)", self.name))
+            };
+        }
+        let arrival = match (&self.arrival, &new.arrival) {
+            (Arrival::Open { spacing: a, .. }, Arrival::Open { spacing: b, .. })
+            | (Arrival::Weight { spacing: a, .. }, Arrival::Weight { spacing: b, .. }) => a == b,
+            (Arrival::Closed { think: a, .. }, Arrival::Closed { think: b, .. }) => a == b,
+            (Arrival::None, Arrival::None) => true,
+            _ => false,
+        };
+        if !arrival {
+            return Err(format!("the kind of arrivals of template {:?}", self.name));
+        }
+        let shaped = match (&self.shape, &new.shape) {
+            (Some(old), Some(new)) => old.is_like(new),
+            (old, new) => old == new,
+        };
+        let as_old = Self {
+            arrival: self.arrival.clone(),
+            shape: self.shape.clone(),
+            gone: self.gone,
+            ..new.clone()
+        };
+        if as_old != *self {
+            return Err(format!("template {:?} (other than its rate of flows)", self.name));
+        }
+        if shaped {
+            Ok(())
+        } else {
+            Err("stages (other than all levels by the same factor)".into())
+        }
+    }
+}
+
+/// Where `pool` is among those that there are, or is put.
+fn place_of(pools: &mut Vec<Pool>, pool: &Pool) -> usize {
+    pools.iter().position(|known| known == pool).unwrap_or_else(|| {
+        pools.push(pool.clone());
+        pools.len() - 1
+    })
 }
 
 fn name(transport: Transport) -> &'static str {

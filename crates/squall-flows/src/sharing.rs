@@ -40,8 +40,9 @@ impl Sharing {
         };
         // Conversations of a script are known by both ends.
         let all = &load.templates[..load.own_templates()];
+        let serves = |template: &Template| template.ends.has_servers() && !template.gone;
         let meet = |a: &Template, b: &Template| {
-            (a.ends.has_servers() && b.ends.has_servers())
+            (serves(a) && serves(b))
                 && a.port == b.port
                 && a.server.transport == b.server.transport
                 && overlap(&load.servers[a.servers].ranges, &load.servers[b.servers].ranges)
@@ -95,6 +96,12 @@ impl Sharing {
             }
         }
         sharing
+    }
+
+    /// Whether a template is known as before.
+    pub fn is_same(&self, before: &Self, template: usize) -> bool {
+        (self.shares[template], self.shared[template])
+            == (before.shares[template], before.shared[template])
     }
 }
 

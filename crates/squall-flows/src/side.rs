@@ -1,26 +1,27 @@
 //! What one port carries: clients, servers, or both. Frames and the time go in, frames come out.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
+    ops::Range,
     sync::Arc,
 };
 
-use squall_apps::{Apps, Listener, Peers, Program, ProgramError, ProgramId, Transport};
+use squall_apps::{Apps, Listener, Peers, Program, ProgramError, ProgramId, State, Transport};
 use squall_bpf::owner;
 use squall_host::Answer;
 use squall_tcp::{
-    ClassId, ConnectError, FlowId, FlowInfo, FlowKind, Near, Output, Settings, Stack, Tunables,
-    Tuple,
+    ClassId, ConnectError, FlowId, FlowInfo, FlowKind, Near, Output, Settings, Socket, Stack,
+    Tunables, Tuple,
 };
 use squall_units::{Cut, Division, Nanos};
 use squall_wire::checksum::{fold, sum};
 
 use crate::{
     Exhausted, FlowStatistics, LinkStatistics, Load, LoadError, Network, NotBegun, Script,
-    Statistics, TemplateStatistics, Tuples,
+    Statistics, Template, TemplateStatistics, Tuples,
     arrivals::{Arrivals, Due, Mine},
     link::{ETHERNET, Ignored, Link, Whose},
-    pool::divided,
+    pool::{Pool as PoolOf, divided},
     script::Serving,
     sharing::{Share, Sharing},
     steady::{Steady, Tallies, Tally},
@@ -143,6 +144,11 @@ pub struct Side {
     classes: Vec<[Option<(ClassId, ProgramId)>; 2]>,
     settings: SideSettings,
     drain: Nanos,
+    /// Templates that are gone, and those of them whose flows are still to be aborted.
+    gone: BTreeSet<usize>,
+    leaving: Leaving,
+    /// It was told to stop.
+    stopped: bool,
     /// When the run ends that was asked for, if that is known.
     end: Option<Nanos>,
     stopping: Stopping,
@@ -160,6 +166,13 @@ pub struct OpenFlow {
     pub tcp: FlowInfo,
     /// Since it began; of servers nobody keeps when they were asked.
     pub lasted: Option<Nanos>,
+}
+
+/// Programs of templates that are gone, and the number of the first flow that may be one of theirs.
+#[derive(Default)]
+struct Leaving {
+    programs: Vec<ProgramId>,
+    from: u32,
 }
 
 /// How far the end has come.
@@ -261,6 +274,8 @@ const SOUGHT: u64 = 64;
 const BACK_OFF: Nanos = Nanos(1_000_000);
 /// Flows that are aborted in a row: each has a reset that is to find room.
 const ABORTED_AT_ONCE: u32 = 1024;
+/// Records of flows that are looked through in a row for those of a template.
+const LOOKED_AT_ONCE: u32 = 1 << 14;
 /// How often it is looked whether anything happens to the last flows, at most.
 const LOOK: Nanos = Nanos(1_000_000);
 /// Servers whose next hops are asked for in advance.
@@ -272,26 +287,13 @@ impl Side {
     pub fn new(load: &Load, network: &Network, settings: SideSettings) -> Result<Self, LoadError> {
         let (clients, servers) = load.check(network)?;
         let sharing = Sharing::of(load, &clients);
-        if let Some(mistake) = sharing.mistake.filter(|_| settings.role != Role::Clients) {
-            return Err(mistake);
+        if let Some(mistake) = sharing.mistake.as_ref().filter(|_| settings.role != Role::Clients) {
+            return Err(mistake.clone());
         }
-        let has_clients = settings.role != Role::Servers;
-        let has_servers = settings.role != Role::Clients;
-        let ours = |pools: &[Tuples],
-                    part: Part,
-                    of: fn(&crate::Template) -> Option<usize>|
-         -> Vec<Tuples> {
-            let theirs = |i: &usize| {
-                let mut all = load.templates.iter().enumerate();
-                all.any(|(number, t)| part.has(load, number) && of(t) == Some(*i))
-            };
-            (0..pools.len()).filter(theirs).map(|i| pools[i].clone()).collect()
-        };
-        let (of_clients, of_servers) = settings.role.parts(settings.clients, settings.servers);
-        let mut own = ours(&clients, of_clients, |t| t.ends.has_clients().then_some(t.clients));
-        let divided = own.len();
-        own.extend(ours(&servers, of_servers, |t| t.ends.has_servers().then_some(t.servers)));
-        let link = Link::new(network, own).of_part(settings.part, divided);
+        let (of_clients, _) = settings.role.parts(settings.clients, settings.servers);
+        let mut link = Link::new(network, settings.part);
+        own_pools(load, settings, 0, [&clients, &servers])
+            .for_each(|(pool, divided)| link.add_pool(pool, divided));
 
         let watched = Watched::new(Apps::new(load.seed, Recorder::default()));
         // Room for at least one flow; the key is the load's, so that runs are the same.
@@ -311,98 +313,22 @@ impl Side {
             classes: Vec::new(),
             settings,
             drain: load.drain,
+            gone: BTreeSet::new(),
+            leaving: Leaving::default(),
+            stopped: false,
             end: end_of(load, settings.start),
             stopping: Stopping::No,
             steady: Steady::new(load, settings.start),
             arrivals_until: None,
             now: Nanos::ZERO,
         };
-        let mut templates = Vec::new();
-        for (i, template) in load.templates.iter().enumerate() {
-            let wrong =
-                |text: String| LoadError::Template { template: template.name.clone(), text };
-            let mut class = |program: &Program, tunables: &Tunables, client: bool| {
-                // The longest segment that fits a packet, whatever its options.
-                let most = network.mtu.saturating_sub(40);
-                let tunables = Tunables { mss: tunables.mss.min(most), ..tunables.clone() };
-                let class =
-                    side.stack.add_class(tunables).map_err(|error| wrong(error.to_string()))?;
-                let watched = side.stack.app_mut();
-                let program =
-                    watched.add(i, client, program).map_err(|error| wrong(error.to_string()))?;
-                if let Some(tls) = &template.tls {
-                    watched.secure(program, tls);
-                }
-                Ok::<_, LoadError>((class, program))
-            };
-            let client = match has_clients {
-                true => Some(class(&template.client, &template.client_tunables, true)?),
-                false => None,
-            };
-            let server = match has_servers {
-                true => Some(class(&template.server, &template.server_tunables, false)?),
-                false => None,
-            };
-            side.classes.push([client, server]);
-            let Share { rank, of } = sharing.shares[i];
-            let own = of_servers.templates && i < load.own_templates();
-            let serves = own && template.ends.has_servers();
-            if let Some((class, program)) = server.filter(|_| serves) {
-                let addresses = load.clients[template.clients]
-                    .ranges
-                    .iter()
-                    .map(|range| range.first()..=range.last());
-                let peers = Peers { addresses: addresses.collect(), rank, of };
-                let peers = sharing.shared[i].then_some(peers);
-                for range in &load.servers[template.servers].ranges {
-                    side.stack.app_mut().apps.listen(Listener {
-                        program,
-                        class,
-                        addresses: range.first()..=range.last(),
-                        ports: template.port..=template.port,
-                        peers: peers.clone(),
-                    });
-                }
-            }
-            if let Some((class, program)) = client {
-                let pool = &clients[template.clients];
-                templates.push(ClientTemplate {
-                    pool: template.clients,
-                    tuples: pool.share(rank, of).unwrap_or_else(|| pool.clone()),
-                    servers: template.servers,
-                    port: template.port,
-                    begins: template.ends.has_clients(),
-                    kind: kind_of(&template.client),
-                    class,
-                    program,
-                    next: 0,
-                    approached: 0,
-                    not_begun: NotBegun::default(),
-                });
-            }
-        }
-        if has_clients {
-            let udp = load
-                .templates
-                .iter()
-                .filter(|template| template.ends.has_clients())
-                .filter(|template| template.client.transport == Transport::Udp);
-            let ends = udp.map(|template| {
-                (clients[template.clients].clone(), servers[template.servers].clone())
-            });
-            side.stack.app_mut().clients = ends.collect();
+        if settings.role != Role::Servers {
             let seat = settings.seat();
-            let busy = |tuples: &Tuples| vec![0; tuples.addresses().div_ceil(64) as usize];
-            let pool = |tuples: Tuples| Pool {
-                busy: busy(&tuples),
-                tuples,
-                exhausted: Exhausted::default(),
-            };
             side.clients = Some(Clients {
                 arrivals: Arrivals::new(load, of_clients, seat, settings.start),
-                templates,
-                pools: clients.into_iter().map(pool).collect(),
-                servers,
+                templates: Vec::new(),
+                pools: Vec::new(),
+                servers: Vec::new(),
                 seat,
                 parked: VecDeque::new(),
                 script: None,
@@ -413,11 +339,118 @@ impl Side {
                 begun: 0,
             });
         }
+        side.take_templates(load, &sharing, &clients, &servers)?;
         if let Some(script) = &load.script {
             side.take_script(script)?;
         }
-        side.ask_ahead();
+        side.ask_ahead(0);
         Ok(side)
+    }
+
+    /// Templates of `load` that are new, with their programs, and who serves whom. `clients` and
+    /// `servers` are its pools, ready to be drawn from.
+    fn take_templates(
+        &mut self,
+        load: &Load,
+        sharing: &Sharing,
+        clients: &[Tuples],
+        servers: &[Tuples],
+    ) -> Result<(), LoadError> {
+        if let Some(known) = &mut self.clients {
+            known.pools.extend(clients.iter().skip(known.pools.len()).cloned().map(Pool::new));
+            known.servers.extend(servers.iter().skip(known.servers.len()).cloned());
+            known.first_scripted = load.own_templates();
+        }
+        for number in self.classes.len()..load.templates.len() {
+            let template = &load.templates[number];
+            let client = match self.settings.role {
+                Role::Servers => None,
+                _ => Some(self.class(number, template, &template.client, true)?),
+            };
+            let server = match self.settings.role {
+                Role::Clients => None,
+                _ => Some(self.class(number, template, &template.server, false)?),
+            };
+            self.classes.push([client, server]);
+            if let Some((class, program)) = server {
+                self.listen(load, number, sharing, (class, program));
+            }
+            let Some(((class, program), known)) = client.zip(self.clients.as_mut()) else {
+                continue;
+            };
+            let (pool, Share { rank, of }) = (&clients[template.clients], sharing.shares[number]);
+            known.templates.push(ClientTemplate {
+                pool: template.clients,
+                tuples: pool.share(rank, of).unwrap_or_else(|| pool.clone()),
+                servers: template.servers,
+                port: template.port,
+                begins: template.ends.has_clients(),
+                kind: kind_of(&template.client),
+                class,
+                program,
+                next: 0,
+                approached: 0,
+                not_begun: NotBegun::default(),
+            });
+            if template.ends.has_clients() && template.client.transport == Transport::Udp {
+                let ends = (pool.clone(), servers[template.servers].clone());
+                self.stack.app_mut().clients.push(ends);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the flows of one side of a template are like, and what they say.
+    fn class(
+        &mut self,
+        number: usize,
+        template: &Template,
+        program: &Program,
+        client: bool,
+    ) -> Result<(ClassId, ProgramId), LoadError> {
+        let wrong = |text: String| LoadError::Template { template: template.name.clone(), text };
+        let tunables = if client { &template.client_tunables } else { &template.server_tunables };
+        // The longest segment that fits a packet, whatever its options.
+        let most = self.link.mtu().saturating_sub(40);
+        let tunables = Tunables { mss: tunables.mss.min(most), ..tunables.clone() };
+        let class = self.stack.add_class(tunables).map_err(|error| wrong(error.to_string()))?;
+        let watched = self.stack.app_mut();
+        let program =
+            watched.add(number, client, program).map_err(|error| wrong(error.to_string()))?;
+        if let Some(tls) = &template.tls {
+            watched.secure(program, tls);
+        }
+        Ok((class, program))
+    }
+
+    /// Servers of a template are asked from now on, if they are this side's.
+    fn listen(
+        &mut self,
+        load: &Load,
+        number: usize,
+        sharing: &Sharing,
+        (class, program): (ClassId, ProgramId),
+    ) {
+        let template = &load.templates[number];
+        let own = self.settings.servers.templates && number < load.own_templates();
+        if !own || !template.ends.has_servers() || template.gone {
+            return;
+        }
+        let addresses = |pool: &PoolOf| -> Vec<_> {
+            pool.ranges.iter().map(|range| range.first()..=range.last()).collect()
+        };
+        let Share { rank, of } = sharing.shares[number];
+        let peers = Peers { addresses: addresses(&load.clients[template.clients]), rank, of };
+        let peers = sharing.shared[number].then_some(peers);
+        for addresses in addresses(&load.servers[template.servers]) {
+            self.stack.app_mut().apps.listen(Listener {
+                program,
+                class,
+                addresses,
+                ports: template.port..=template.port,
+                peers: peers.clone(),
+            });
+        }
     }
 
     /// Of the conversations that are this worker's the programs, and who is who.
@@ -456,17 +489,18 @@ impl Side {
         Ok(())
     }
 
-    /// Next hops that are going to be needed are asked for before the first flow is due.
-    fn ask_ahead(&mut self) {
+    /// Next hops that templates from number `first` on are going to need are asked for before their
+    /// first flow is due.
+    fn ask_ahead(&mut self, first: usize) {
         let Some(clients) = &self.clients else { return };
         let part = self.settings.clients;
-        for (number, template) in clients.templates.iter().enumerate() {
+        for (number, template) in clients.templates.iter().enumerate().skip(first) {
             if !part.plays(clients.is_scripted(number)) || !template.begins {
                 continue;
             }
             let servers = &clients.servers[template.servers];
             for i in 0..servers.addresses().min(ASKED_AHEAD) {
-                self.link.resolve(Nanos::ZERO, servers.address(i));
+                self.link.resolve(self.now, servers.address(i));
             }
         }
     }
@@ -542,6 +576,7 @@ impl Side {
         if self.stopping != Stopping::No {
             self.go_on_stopping(now);
         }
+        self.go_on_leaving(now);
         if self.steady.is_due(now) {
             let counted = self.tallies();
             self.steady.look(now, counted);
@@ -609,8 +644,31 @@ impl Side {
         })
     }
 
-    /// From now on the load is `load`, which [`Load::can_become`] has allowed.
-    pub fn change(&mut self, now: Nanos, load: &Load) {
+    /// From now on the load is `load`, which [`Load::can_become`] has allowed; templates that are new
+    /// begin behind `at`.
+    ///
+    /// # Panics
+    /// If there are new ones that no side could play ([`Side::new`]).
+    pub fn change(&mut self, now: Nanos, at: Nanos, load: &Load) {
+        if self.stopped {
+            return;
+        }
+        self.drain = load.drain;
+        let joined = load.templates.len() > self.classes.len();
+        if joined {
+            self.join(load).expect("the load was checked before");
+        }
+        if let Some(clients) = &mut self.clients {
+            clients.arrivals.join(at, load, self.settings.clients.templates);
+        }
+        self.leave(now, load);
+        if joined {
+            // Flows begin again, where all had begun.
+            self.stopping = Stopping::No;
+            self.stack.app_mut().stopping = false;
+            self.steady.go_on(load, self.settings.start);
+            self.arrivals_until = None;
+        }
         if self.stopping != Stopping::No {
             return;
         }
@@ -619,6 +677,65 @@ impl Side {
         if let Some(clients) = &mut self.clients {
             clients.limit = most_active(load, clients.seat);
             clients.arrivals.change(now, load);
+        }
+    }
+
+    /// Templates are new.
+    fn join(&mut self, load: &Load) -> Result<(), LoadError> {
+        let (clients, servers) = load.check(self.link.network())?;
+        let sharing = Sharing::of(load, &clients);
+        let known = self.classes.len();
+        own_pools(load, self.settings, known, [&clients, &servers])
+            .for_each(|(pool, divided)| self.link.add_pool(pool, divided));
+        self.take_templates(load, &sharing, &clients, &servers)?;
+        self.ask_ahead(known);
+        Ok(())
+    }
+
+    /// Templates are gone: nobody is served, and what is open is aborted.
+    fn leave(&mut self, now: Nanos, load: &Load) {
+        for number in (0..load.templates.len()).filter(|number| load.templates[*number].gone) {
+            if !self.gone.insert(number) {
+                continue;
+            }
+            let sides = self.classes[number].into_iter().flatten().map(|(_, program)| program);
+            self.leaving.programs.extend(sides);
+            self.leaving.from = 0;
+            let apps = &mut self.stack.app_mut().apps;
+            self.classes[number][1].iter().for_each(|(_, program)| apps.hang_up(*program));
+            if let Some(clients) = &mut self.clients {
+                clients.give_up(now, number);
+            }
+        }
+        self.go_on_leaving(now);
+    }
+
+    /// Aborts flows of templates that are gone.
+    fn go_on_leaving(&mut self, now: Nanos) {
+        if self.leaving.programs.is_empty() || self.stack.has_output() {
+            return;
+        }
+        let (mut looked_at, mut aborted) = (0, 0);
+        while self.leaving.from < self.stack.records() && aborted < ABORTED_AT_ONCE {
+            let id = FlowId(self.leaving.from);
+            let programs = &self.leaving.programs;
+            let leave = |watched: &mut Watched, socket: &mut Socket<'_, State>| {
+                let is_gone = programs.contains(&watched.apps.program(socket.state()));
+                if is_gone {
+                    watched.stopping = true;
+                    socket.abort();
+                }
+                is_gone
+            };
+            aborted += u32::from(self.stack.with(now, id, leave) == Some(true));
+            (self.leaving.from, looked_at) = (self.leaving.from + 1, looked_at + 1);
+            if looked_at == LOOKED_AT_ONCE {
+                break;
+            }
+        }
+        self.stack.app_mut().stopping = false;
+        if self.leaving.from >= self.stack.records() {
+            self.leaving.programs.clear();
         }
     }
 
@@ -770,7 +887,12 @@ impl Side {
     /// When something is to be done next if nothing comes; `None`: never.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
-        if self.stack.app().has_ended() || self.stack.has_output() || self.link.has_answers() {
+        let leaves = !self.leaving.programs.is_empty();
+        if leaves
+            || self.stack.app().has_ended()
+            || self.stack.has_output()
+            || self.link.has_answers()
+        {
             return Some(self.now);
         }
         let arrivals = self.clients.as_ref().and_then(Clients::next_due);
@@ -809,6 +931,7 @@ impl Side {
         if !matches!(self.stopping, Stopping::No | Stopping::Ending(..)) {
             return;
         }
+        self.stopped = true;
         self.stopping = Stopping::Draining(now + self.drain);
         // What was due in time still begins, however late this is heard.
         self.begin(now, usize::MAX);
@@ -1070,6 +1193,30 @@ fn has_partial_checksum(packet: &[u8]) -> bool {
     packet.get(at..at + 2).is_some_and(|octets| octets == expected.to_be_bytes())
 }
 
+/// Pools that are at home on a side: of templates from number `first` on, and of none before; and
+/// whether they are of clients, who are divided among parts. `ready`: those of clients, of servers.
+fn own_pools(
+    load: &Load,
+    settings: SideSettings,
+    first: usize,
+    ready: [&[Tuples]; 2],
+) -> impl Iterator<Item = (Tuples, bool)> {
+    let (of_clients, of_servers) = settings.role.parts(settings.clients, settings.servers);
+    let own = |part: Part, pool: fn(&Template) -> Option<usize>, ready: &[Tuples]| -> Vec<_> {
+        let of = |templates: Range<usize>| -> BTreeSet<usize> {
+            let ours = templates.filter(|number| part.has(load, *number));
+            ours.filter_map(|number| pool(&load.templates[number])).collect()
+        };
+        let new = &of(first..load.templates.len()) - &of(0..first);
+        new.into_iter().map(|number| ready[number].clone()).collect()
+    };
+    let [clients, servers] = ready;
+    let clients = own(of_clients, |t| t.ends.has_clients().then_some(t.clients), clients);
+    let servers = own(of_servers, |t| t.ends.has_servers().then_some(t.servers), servers);
+    let both = clients.into_iter().map(|pool| (pool, true));
+    both.chain(servers.into_iter().map(|pool| (pool, false)))
+}
+
 fn end_of(load: &Load, start: Nanos) -> Option<Nanos> {
     load.limits.duration.map(|duration| Nanos(start.0.saturating_add(duration.0).min(u64::MAX / 2)))
 }
@@ -1106,7 +1253,24 @@ impl Busy {
     }
 }
 
+impl Pool {
+    fn new(tuples: Tuples) -> Self {
+        let busy = vec![0; tuples.addresses().div_ceil(64) as usize];
+        Self { tuples, busy, exhausted: Exhausted::default() }
+    }
+}
+
 impl Clients {
+    /// What waits of a template does not begin.
+    fn give_up(&mut self, now: Nanos, template: usize) {
+        let (theirs, others) = std::mem::take(&mut self.parked)
+            .into_iter()
+            .partition(|(due, _)| due.template == template);
+        self.parked = others;
+        let theirs: VecDeque<(Due, Place)> = theirs;
+        theirs.iter().for_each(|_| self.refuse(now, template, NotBegun::UNRESOLVED));
+    }
+
     /// Who speaks with whom in a flow that is due: of a template the first place in its order that
     /// is this worker's, none has had, and is not before the flow's own. `None`: there is none.
     #[inline]

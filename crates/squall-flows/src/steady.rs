@@ -92,6 +92,13 @@ impl Steady {
         }
     }
 
+    /// Flows are due again, of templates that have joined.
+    pub fn go_on(&mut self, load: &Load, start: Nanos) {
+        (self.told, self.last) = (false, None);
+        self.to = steady(load, start).1;
+        self.next = self.next.min(self.second);
+    }
+
     /// An instant has come: what was counted until `now`.
     #[cold]
     pub fn look(&mut self, now: Nanos, counted: Tallies) {

@@ -26,5 +26,6 @@ pub(crate) fn template(name: &str, arrival: Arrival) -> Template {
         duration: None,
         waits: false,
         shape: None,
+        gone: false,
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use squall_flows::Load;
+
 use crate::{Plan, PlanFlows, PlanReplay, PlanStream};
 
 /// One step from a plan to the next. Streams are told apart by name.
@@ -14,7 +16,7 @@ pub enum Change {
     Remove(String),
     /// Same frames at another rate, from the next gap on.
     Rate(String, squall_program::Gap, Option<f64>),
-    /// Templates begin flows at the rates of this load.
+    /// Templates begin flows at the rates of this load; others join it, or are gone.
     Load(Arc<PlanFlows>),
     /// A replay goes on so many times as fast as its own schedule.
     Speed(String, (u64, u64)),
@@ -60,7 +62,8 @@ impl Plan {
         changes.extend(speeds.map(|replay| Change::Speed(replay.name.clone(), replay.speed)));
         if let (Some(old), Some(flows)) = (&self.flows, &new.flows) {
             let (a, b) = (&old.load, &flows.load);
-            if a.templates != b.templates || (a.target, a.limits) != (b.target, b.limits) {
+            let of = |load: &Load| (load.target, load.limits, load.drain);
+            if a.templates != b.templates || of(a) != of(b) {
                 changes.insert(0, Change::Load(flows.clone()));
             }
         }

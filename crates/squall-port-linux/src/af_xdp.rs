@@ -310,6 +310,13 @@ impl Port for XdpPort {
         Ok(())
     }
 
+    fn serves(&self, hosts: &Hosts) -> bool {
+        match &self.options.take {
+            Some(Take::Hosts(taken)) => ranges(hosts).is_ok_and(|asked| taken.cover(&asked)),
+            _ => true,
+        }
+    }
+
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         self.counted.counters(|| self.passed())
     }

@@ -416,6 +416,10 @@ impl Port for FaultPort {
         self.port.serve(hosts)
     }
 
+    fn serves(&self, hosts: &Hosts) -> bool {
+        self.port.serves(hosts)
+    }
+
     fn cannot_receive(&self) -> Option<&str> {
         self.port.cannot_receive()
     }

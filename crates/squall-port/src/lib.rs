@@ -191,6 +191,11 @@ pub trait Port: Send {
         Ok(())
     }
 
+    /// Whether queues that are open are given what is for `hosts`, too.
+    fn serves(&self, _hosts: &Hosts) -> bool {
+        true
+    }
+
     /// Whether the port makes its frames itself: then it has a generator for each sending queue,
     /// and no [`TxQueue`].
     fn generates(&self) -> bool {

@@ -232,7 +232,7 @@ pub struct LastLoad {
 }
 
 /// Of one template (or all) at one end.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Row {
     attempted: u64,
     completed: u64,
@@ -264,7 +264,14 @@ impl LastLoad {
             names.push(ALL);
             templates.push(total.total());
         }
-        self.rows.resize_with(templates.len(), Default::default);
+        if self.rows.len() < templates.len() {
+            // That of all stays the last.
+            let all =
+                if self.rows.len() > 1 { self.rows.pop() } else { self.rows.first().cloned() };
+            let new = templates.len() - usize::from(all.is_some());
+            self.rows.resize_with(new, Default::default);
+            self.rows.extend(all);
+        }
         let mut samples = Vec::new();
         for ((name, template), rows) in names.into_iter().zip(&templates).zip(&mut self.rows) {
             for ((side, flows), row) in

@@ -1137,7 +1137,10 @@ impl Run {
     /// new rate; others are added and removed. Its duration, packets and octets count from the
     /// run's beginning. Ports must be the same, and frames no longer than those that the run was
     /// started with. Of templates the rates may differ (`cps`, `weight`, `users`, `active_limit`
-    /// and what `[flows]` aims at), and nothing else.
+    /// and what `[flows]` aims at), and `drain`. Templates are told apart by name: those that are
+    /// new begin, their own `start` later; of those that are missing the open flows are aborted, and
+    /// what they have counted stays in the report. So it is for loads without a total, a limit of
+    /// flows or a capture, and for servers that no other template shares.
     ///
     /// # Errors
     /// Mistakes in the profile; nothing is changed then.
@@ -1226,11 +1229,12 @@ impl Run {
         }
         self.attacks_at_other_rates(&mut session)?;
         let mut new = session.compile_for(&self.limits, None, Some(&self.opened), true)?;
-        if let (Some(old), Some(new)) = (&self.planned.flows, &mut new.flows)
-            && self.session.spoken().is_some()
-        {
-            // What is spoken live goes on as it began.
-            Arc::make_mut(new).load.script.clone_from(&old.load.script);
+        if let (Some(old), Some(new)) = (&self.planned.flows, &mut new.flows) {
+            if self.session.spoken().is_some() {
+                // What is spoken live goes on as it began.
+                Arc::make_mut(new).load.script.clone_from(&old.load.script);
+            }
+            *new = Arc::new(old.joined(new));
         }
         self.planned
             .can_become(&new)

@@ -9,7 +9,7 @@ use std::{
 
 use squall::{
     Format, Profile, Run, Session,
-    report::{Report, StreamReport},
+    report::{Report, StreamReport, flows::TemplateReport},
 };
 
 fn profile(address: &str, text: &str) -> Profile {
@@ -327,4 +327,47 @@ fn no_profile_makes_a_panic() {
         }
     }
     assert!(ran > 300, "{ran}");
+}
+
+/// A load of templates, each with its port and what else it says.
+fn load(templates: &[(&str, u16, &str)]) -> Profile {
+    let mut text =
+        "[ports]\nA = \"loop:join\"\nB = \"loop:join\"\n[flows]\ndrain = \"2 s\"\n".to_owned();
+    for (name, port, more) in templates {
+        text += &format!(
+            "[[template]]\nname = \"{name}\"\nport = {port}\n{more}\n\
+             clients = \"16.0.0.1-16.0.0.50\"\nservers = \"48.0.0.1\"\n\
+             client = ['send \"ping\"', \"recv 4\"]\nserver = [\"recv 4\", 'send \"pong\"']\n"
+        );
+    }
+    Profile::parse(&text, "load.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+#[test]
+fn templates_join_a_load_and_leave_it() {
+    let web = ("web", 80, "cps = 500\nduration = \"300 ms\"");
+    let mut run = start(load(&[web]));
+    sleep(Duration::from_millis(100));
+    let same_port = run.change(load(&[web, ("more", 80, "cps = 10")])).map_err(|e| e.to_string());
+    assert!(same_port.is_err_and(|text| text.contains("port 80")));
+    run.change(load(&[web, ("more", 81, "cps = 200\nlimit = 40")])).unwrap();
+    // Until all that was to begin has ended: then others begin.
+    while !run.wait(Duration::from_millis(100)) {}
+    run.change(load(&[("last", 81, "cps = 1000\nlimit = 25")])).unwrap();
+    assert!(!run.wait(Duration::ZERO));
+    let report = run.finish().unwrap();
+    assert_eq!(completed(&report), [("web", 150), ("more", 40), ("last", 25)]);
+}
+
+/// Of each template; both ends say the same, and nothing failed.
+fn completed(report: &Report) -> Vec<(&str, u64)> {
+    let flows = report.flows.as_ref().expect("flows were played");
+    let of = |template: &TemplateReport| {
+        let both = (template.roles.client.as_ref(), template.roles.server.as_ref());
+        let (Some(client), Some(server)) = both else { panic!("{}: no flows", template.name) };
+        assert_eq!(client.completed, server.completed, "{}", template.name);
+        assert!(client.failed.is_empty() && client.not_begun.is_empty(), "{client:?}");
+        client.completed
+    };
+    flows.templates.iter().map(|template| (template.name.as_str(), of(template))).collect()
 }

@@ -42,6 +42,7 @@ fn load(arrival: Arrival, answer: usize) -> Load {
         duration: None,
         waits: false,
         shape: None,
+        gone: false,
     };
     Load {
         clients: vec![pool("16.0.0.1-16.0.0.250")],

@@ -24,7 +24,9 @@ fn link(pool: &str, network: Network) -> Link {
         order: Order::Sequential,
     };
     network.check().expect("a good network");
-    Link::new(&network, vec![Tuples::new(&pool, 0).unwrap()])
+    let mut link = Link::new(&network, Division::WHOLE);
+    link.add_pool(Tuples::new(&pool, 0).unwrap(), false);
+    link
 }
 
 fn network(mac: u8, wraps: Vec<Wrap>) -> Network {

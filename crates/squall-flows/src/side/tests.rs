@@ -463,7 +463,7 @@ fn flows_that_are_open_go_on_while_no_more_begin() {
     assert_eq!((client.attempted, client.completed, client.not_begun.total()), (begun, begun, 0));
     lab.sides[0].resume(lab.now, None);
     let double = Load { templates: of.clone().times(2, 1).templates, ..of.clone() };
-    lab.sides[0].change(lab.now, &double);
+    lab.sides[0].change(lab.now, lab.now, &double);
     lab.run(Nanos(4000 * MS));
     let client = lab.sides[0].statistics(false).total().client;
     assert!((client.attempted - begun).abs_diff(2000) <= 2, "{client:?}");
@@ -1071,4 +1071,108 @@ fn protocols_of_others_are_for_no_flow_by_their_ports() {
             assert_eq!(lab.sides[1].statistics(false).link.ignored > 0, completed == 0);
         }
     }
+}
+
+/// `load` with another template, whose server answers after so many milliseconds.
+fn with_slow(load: &Load, port: u16, ms: u64) -> Load {
+    let (mut new, wait) = (load.clone(), format!("{ms}ms"));
+    new.templates.retain(|template| !template.gone);
+    new.templates.push(Template {
+        port,
+        server: Program::server("slow").recv(4).delay(&wait).send("pong").build().unwrap(),
+        ..template("slow", open(1000))
+    });
+    new.clients.push(pool("17.0.0.1-17.0.0.9", 1024..=65535));
+    let own = new.templates.len() - 1;
+    new.templates[own].clients = new.clients.len() - 1;
+    new
+}
+
+impl Lab {
+    fn change(&mut self, from: &Load, to: &Load) -> Load {
+        let joined = from.joined(to);
+        from.can_become(&joined).expect("it can");
+        for side in &mut self.sides {
+            side.change(self.now, self.now, &joined);
+        }
+        joined
+    }
+
+    fn both(&self) -> Statistics {
+        let mut all = self.sides[0].statistics(true);
+        all.merge(&self.sides[1].statistics(true));
+        all
+    }
+}
+
+#[test]
+fn templates_come_and_go_while_others_are_played() {
+    let only = load(open(1000));
+    let mut lab = Lab::new(&only);
+    lab.run(Nanos(101 * MS));
+    // It begins now, not when the load began.
+    let both = lab.change(&only, &with_slow(&only, 81, 10_000));
+    lab.run(Nanos(201 * MS));
+    let all = lab.both();
+    let slow = &all.templates[1];
+    assert_eq!((slow.client.attempted, slow.client.active, slow.server.active), (100, 100, 100));
+    assert_eq!(slow.client.not_begun.total(), 0);
+
+    let without = lab.change(&both, &only);
+    assert_eq!(without.templates.len(), 2);
+    lab.run(Nanos(301 * MS));
+    let all = lab.both();
+    let slow = &all.templates[1];
+    assert_eq!((slow.client.active, slow.server.active), (0, 0));
+    assert_eq!((slow.client.attempted, slow.client.failed.total()), (100, 100));
+    assert_eq!(slow.client.failed.get(Failure::Stopped), 100);
+
+    // A template of that name again is another one, with a server of its own at the same port.
+    let again = lab.change(&without, &with_slow(&without, 81, 1));
+    assert_eq!((again.templates.len(), again.clients.len()), (3, 2));
+    lab.run(Nanos(401 * MS));
+    let all = lab.end();
+    let completed = |i: usize| {
+        let of = &all.templates[i];
+        (of.client.completed, of.server.completed, of.client.failed.total())
+    };
+    assert_eq!(completed(1), (0, 0, 100));
+    assert_eq!(completed(2), (101, 101, 0));
+    assert_eq!(completed(0), (401, 401, 0));
+}
+
+#[test]
+fn a_template_joins_where_all_flows_had_begun() {
+    let mut only = load(open(1000));
+    only.templates[0].limit = Some(10);
+    let mut lab = Lab::new(&only);
+    lab.run(Nanos(100 * MS));
+    assert!(lab.sides[0].is_over());
+    let arrivals = lab.sides[0].statistics(true).arrivals;
+    assert_eq!(arrivals, Nanos(10 * MS));
+    lab.now = Nanos(100 * MS);
+    lab.change(&only, &with_slow(&only, 81, 1));
+    assert!(!lab.sides[0].is_over());
+    lab.run(Nanos(150 * MS));
+    let all = lab.end();
+    assert_eq!((all.templates[0].client.completed, all.templates[1].client.completed), (10, 51));
+}
+
+#[test]
+fn what_servers_know_of_who_comes_does_not_change() {
+    let only = load(open(1000));
+    let same_port = with_slow(&only, 80, 1);
+    let error = only.can_become(&only.joined(&same_port)).expect_err("both at port 80");
+    assert!(error.contains("port 80"), "{error}");
+    let other = with_slow(&only, 81, 1);
+    let both = only.joined(&other);
+    assert_eq!(only.can_become(&both), Ok(()));
+    // Where it has gone, another may have its port.
+    let gone = both.joined(&only);
+    assert_eq!(both.can_become(&gone), Ok(()));
+    assert_eq!(gone.can_become(&gone.joined(&other)), Ok(()));
+    assert!(gone.can_become(&both).is_err(), "it does not come back");
+    let limited = Load { limits: Limits { flows: Some(9), ..Limits::default() }, ..only.clone() };
+    let joined = limited.joined(&Load { limits: limited.limits, ..other });
+    assert!(limited.can_become(&joined).is_err());
 }

@@ -55,7 +55,8 @@ pub struct Spoken<'a> {
 pub struct PlanFlows {
     pub load: Load,
     pub sides: Vec<FlowSide>,
-    /// By the load's templates, those of the profile; a script's have none there.
+    /// By the load's templates, before any other joined it, those of the profile; a script's have
+    /// none there.
     pub of_profile: Vec<usize>,
     /// Of a capture that is played, what is known before; and of each conversation its number in
     /// the capture.
@@ -80,6 +81,12 @@ pub struct FlowSide {
 }
 
 impl PlanFlows {
+    /// These flows as they go on as `new`: [`Load::joined`].
+    #[must_use]
+    pub fn joined(&self, new: &Self) -> Self {
+        Self { load: self.load.joined(&new.load), ..new.clone() }
+    }
+
     /// Ports that flows are played on.
     pub fn ports(&self) -> impl Iterator<Item = usize> + '_ {
         self.sides.iter().map(|side| side.port)
@@ -369,6 +376,7 @@ fn templates(
         duration: said.duration,
         waits: said.after.is_some(),
         shape: shape.clone(),
+        gone: false,
     };
     ends.into_iter().map(template).collect()
 }

@@ -492,6 +492,7 @@ fn placeholder(
         duration: None,
         waits: false,
         shape: None,
+        gone: false,
     }
 }
 

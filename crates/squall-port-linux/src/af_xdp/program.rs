@@ -52,6 +52,17 @@ pub struct Ranges {
 /// range of IPv6 at each of two places) before it takes a program.
 const MOST_RANGES: usize = 256;
 
+impl Ranges {
+    /// Whether all addresses of `others` are among these.
+    pub fn cover(&self, others: &Self) -> bool {
+        fn within<T: PartialOrd>(one: &(T, T), all: &[(T, T)]) -> bool {
+            all.iter().any(|(first, last)| *first <= one.0 && one.1 <= *last)
+        }
+        others.v4.iter().all(|one| within(one, &self.v4))
+            && others.v6.iter().all(|one| within(one, &self.v6))
+    }
+}
+
 /// # Errors
 /// Says that there are too many.
 pub fn ranges(hosts: &Hosts) -> Result<Ranges, String> {
@@ -659,7 +670,12 @@ mod tests {
     fn ranges_that_touch_are_one_and_too_many_are_refused() {
         let touching =
             hosts(&[("10.0.0.5", "10.0.0.9"), ("10.0.0.0", "10.0.0.4"), ("10.0.0.2", "10.0.0.3")]);
-        assert_eq!(super::ranges(&touching).unwrap().v4, [(0x0a00_0000, 0x0a00_0009)]);
+        let joined = super::ranges(&touching).unwrap();
+        assert_eq!(joined.v4, [(0x0a00_0000, 0x0a00_0009)]);
+        for (last, covered) in [("10.0.0.9", true), ("10.0.0.10", false)] {
+            let asked = super::ranges(&hosts(&[("10.0.0.3", last)])).unwrap();
+            assert_eq!(joined.cover(&asked), covered, "{last}");
+        }
         let single = |i: u32| IpAddr::from((0x0a00_0000 + 2 * i).to_be_bytes());
         let single6 = |i: u32| IpAddr::V6(Ipv6Addr::from_bits(0xfd << 120 | u128::from(i) << 63));
         let many = |n: u32, single: &dyn Fn(u32) -> IpAddr| Hosts {
