@@ -144,12 +144,6 @@ def controls(api, client):
     stats = client.get_stats()["traffic"]["client"]
     if not stats["m_tx_pps_r"] > 100:
         raise Failed(f"{stats['m_tx_pps_r']} packets a second after an update to 150")
-    try:
-        client.load_profile("astf/udp1.py", pid_input="other")
-        client.start(pid_input="other", block=False)
-        raise Failed("a second profile of flows was started")
-    except api.TRexError as error:
-        same("why", "one profile of flows" in str(error), True)
     client.stop()
     lasted = client.get_stats()["traffic"]["client"]["m_traffic_duration"]
     if not 2 < lasted < 30:
@@ -162,6 +156,12 @@ def controls(api, client):
         sent, came = latency[1 - port]["stats"]["m_tx_pkt_ok"], latency[port]["stats"]["m_pkt_ok"]
         if not 100 < sent == came or not latency[port]["hist"]["s_avg"] > 0:
             raise Failed(f"latency at port {port}: {came} of {sent}: {latency[port]['hist']}")
+    same(
+        "cores",
+        client.get_traffic_distribution("16.0.0.1", "16.0.0.9", "1.0.0.0", False),
+        {0: {0: {"start": "16.0.0.1", "end": "16.0.0.9"}}},
+    )
+    client.load_profile("astf/udp1.py", pid_input="other")
     apart(api, client)
     client.clear_profile(pid_input="other")
     same("profiles", client.get_profiles(), ["_"])
@@ -204,6 +204,86 @@ def held(api, clients=10, cps=20, port=80):
         ),
     )
     return api.ASTFProfile(default_ip_gen=ips, templates=template)
+
+
+def several(api, client):
+    """Profiles that join others and leave them: by time, by a stop, and one of them twice."""
+
+    def counters(pid):
+        stats = client.get_stats(pid_input=pid)["traffic"]
+        return stats["client"], stats["server"]
+
+    def ended(pid, asked):
+        """All flows of a profile have ended well, and no others are counted with them."""
+        clients, servers = counters(pid)
+        # On a busy machine some begin too late.
+        begun = asked - clients.get("err_c_nf_throttled", 0)
+        names = ("tcps_connattempt", "tcps_connects", "tcps_closed")
+        same(f"flows of {pid}", [clients.get(name) for name in names], [begun] * 3)
+        found = [servers.get(name) for name in ("tcps_accepts", "tcps_closed")]
+        same(f"flows at the servers of {pid}", found, [begun] * 2)
+        same(f"octets of {pid}", clients["tcps_sndbyte"], servers["tcps_rcvbyte"])
+        _, errors = client.is_traffic_stats_error({"client": clients, "server": servers})
+        errors = {name for found in errors.values() for name in found}
+        same(f"errors of {pid}", errors - {"err_c_nf_throttled"}, set())
+
+    client.reset()
+    client.load_profile(held(api, port=80), pid_input="long")
+    client.load_profile(held(api, port=81, clients=5), pid_input="short")
+    client.load_profile("astf/udp1.py", pid_input="udp")
+    client.load_profile(held(api, port=80), pid_input="same")
+    client.start(mult=1, pid_input="long")
+    time.sleep(1)
+    client.start(mult=2, duration=2, pid_input="short")
+    client.start(mult=10, pid_input="udp")
+    try:
+        client.start(pid_input="same")
+        raise Failed("two profiles have the same servers and port")
+    except api.TRexError as error:
+        same("why", "port 80" in str(error), True)
+    flows = {pid: set(client.get_flow_info(profile_id=pid)) for pid in ("long", "short")}
+    ports = {
+        pid: {name.rsplit(":", 1)[1] for name in names if name != "next_index"}
+        for pid, names in flows.items()
+    }
+    same("servers of open flows", ports, {"long": {"80"}, "short": {"81"}})
+    client.wait_on_traffic(timeout=30, profile_id="short")
+    ended("short", 80)
+    rest = counters("long")[0]
+    same("others go on", rest["m_active_flows"] > 20 and "tcps_drops" not in rest, True)
+    client.update(5, pid_input="udp")
+    # It is another one now.
+    client.start(mult=1, duration=1, pid_input="short")
+    client.wait_on_traffic(timeout=30, profile_id="short")
+    ended("short", 20)
+    client.stop(pid_input="long")
+    long, short = (counters(pid)[0] for pid in ("long", "short"))
+    begun = long["tcps_connattempt"]
+    same("flows of 7 s and more", begun > 100, True)
+    ended("long", begun + long.get("err_c_nf_throttled", 0))
+    total = client.get_stats(is_sum=True)["traffic"]["client"]
+    same("the sum", total["tcps_connattempt"], begun + short["tcps_connattempt"])
+    same(
+        "udp goes on",
+        counters("udp")[0]["m_active_flows"] >= 0,
+        True,
+    )
+    # Cut short, and alone in the end.
+    client.start(mult=1, pid_input="same", nc=True)
+    time.sleep(1.5)
+    at = time.monotonic()
+    client.stop(pid_input="same")
+    # Each takes 2.5 s by itself.
+    same("they were not waited for", time.monotonic() - at < 2, True)
+    cut, served = counters("same")
+    same("flows that were cut", cut["tcps_closed"] == cut["tcps_connattempt"] >= 20, True)
+    same("none is open", [cut.get("m_active_flows", 0), served.get("m_active_flows", 0)], [0, 0])
+    client.stop(pid_input="udp")
+    clients, servers = counters("udp")
+    same("flows over UDP", clients["udps_connects"], servers["udps_accepts"])
+    same("octets over UDP", clients["udps_sndbyte"], servers["udps_rcvbyte"])
+    client.reset()
+    print("several profiles at a time as TRex's client wants them")
 
 
 def one_by_one(api, client):
@@ -413,6 +493,7 @@ def inside(folder, argv):
             client.connect()
             client.reset()
             controls(api, client)
+            several(api, client)
             one_by_one(api, client)
             ignored(api, client)
             clients(api, client)

@@ -399,8 +399,7 @@ impl Source for Player {
                 self.ports.iter_mut().for_each(|port| port.side.begin_template(at, *template));
             }
             Command::Load(load) => {
-                let at = self.clock.instant(at);
-                self.ports.iter_mut().for_each(|port| port.side.change(now, at, load));
+                each(&|side| side.change(now, load));
                 return u64::from(!self.ports.is_empty());
             }
             Command::Ignore(senders) => each(&|side| side.ignore(senders)),

@@ -859,6 +859,7 @@ impl Running {
             match change {
                 Change::Load(flows) => {
                     self.can_play(&flows)?;
+                    let before = self.plan.flows.as_ref().map_or(0, |old| old.load.templates.len());
                     self.tell(Command::Load(Arc::new(flows.load.clone())));
                     // Where all flows had begun, others may begin.
                     let ports: Vec<usize> = flows.ports().collect();
@@ -868,6 +869,7 @@ impl Running {
                             self.added[worker] += 1;
                         }
                     }
+                    self.begin_templates(&flows.load, before);
                     Arc::make_mut(&mut self.plan).flows = Some(flows);
                 }
                 Change::Rate(name, gap, pps) => {
@@ -941,6 +943,19 @@ impl Running {
         }
         self.placed = self.plan.streams.len();
         Ok(())
+    }
+
+    /// Templates from number `first` on begin, unless they wait for others.
+    fn begin_templates(&self, load: &squall_flows::Load, first: usize) {
+        if first == load.templates.len() {
+            return;
+        }
+        // When all workers have answered, the servers of all listen.
+        self.counters();
+        let new = load.templates.iter().enumerate().skip(first);
+        for (number, _) in new.filter(|(_, template)| !template.waits) {
+            self.tell(Command::Begin(squall_plan::Part::Template(number)));
+        }
     }
 
     /// Whether flows can go on as these.

@@ -268,9 +268,9 @@ impl Arrivals {
         self.schedule(i);
     }
 
-    /// Templates of `load` that are new begin, each its own start behind `at` unless it waits; they
-    /// begin here if they are `played`. Those that are gone begin no flow any more.
-    pub fn join(&mut self, at: Nanos, load: &Load, played: bool) {
+    /// Templates of `load` that are new begin here if they are `played`, and not before
+    /// [`Arrivals::begin`]. Those that are gone begin no flow any more.
+    pub fn join(&mut self, load: &Load, played: bool) {
         let known = self.late.len();
         if known < load.templates.len() {
             // A load with a limit takes no new ones.
@@ -284,9 +284,6 @@ impl Arrivals {
             let Some(line) = line.filter(|_| played) else { continue };
             self.lines.push(line);
             self.take_in(self.lines.len() - 1);
-            if !template.waits {
-                self.begin(at, i);
-            }
         }
         for i in 0..self.lines.len() {
             let line = &mut self.lines[i];

@@ -60,7 +60,8 @@ pub struct Template {
     /// No flow begins before; and nor so long after that.
     pub start: Nanos,
     pub duration: Option<Nanos>,
-    /// None begins before [`crate::Side::begin_template`]; the start is counted from then.
+    /// None begins before [`crate::Side::begin_template`]; the start is counted from then. So it is of
+    /// those that join a load while it is played, too.
     pub waits: bool,
     /// How its own load changes, from its beginning on, in place of the load's shape.
     pub shape: Option<Shape>,

@@ -645,11 +645,11 @@ impl Side {
     }
 
     /// From now on the load is `load`, which [`Load::can_become`] has allowed; templates that are new
-    /// begin behind `at`.
+    /// wait for [`Side::begin_template`], so that their servers are there before.
     ///
     /// # Panics
     /// If there are new ones that no side could play ([`Side::new`]).
-    pub fn change(&mut self, now: Nanos, at: Nanos, load: &Load) {
+    pub fn change(&mut self, now: Nanos, load: &Load) {
         if self.stopped {
             return;
         }
@@ -659,7 +659,7 @@ impl Side {
             self.join(load).expect("the load was checked before");
         }
         if let Some(clients) = &mut self.clients {
-            clients.arrivals.join(at, load, self.settings.clients.templates);
+            clients.arrivals.join(load, self.settings.clients.templates);
         }
         self.leave(now, load);
         if joined {

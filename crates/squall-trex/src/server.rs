@@ -11,6 +11,7 @@ mod graph;
 mod hdr;
 mod hosts;
 mod open;
+mod playing;
 mod replays;
 mod service;
 mod threads;
@@ -746,7 +747,7 @@ impl Server {
         let whole = |of: fn(&PortCounts) -> u64| ports.iter().map(of).sum::<u64>();
         let (tx, rx) = (sum(|p| p.tx_bps), sum(|p| p.rx_bps));
         let not_sent = whole(|p| p.not_sent);
-        let flows = self.flow_global().unwrap_or_default();
+        let flows = self.flow_global();
         let senders = self.threads.senders();
         let (rx_util, receiving) = self.threads.receivers();
         // As TRex counts it: what is sent is received, too, by the same share of the cores.

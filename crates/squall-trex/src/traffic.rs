@@ -258,6 +258,24 @@ impl Traffic {
         self.begin(start, profile, longest, HashMap::new())
     }
 
+    /// Flows and streams that are played from now on go on as these.
+    ///
+    /// # Errors
+    /// What the run refuses; it goes on as before then.
+    pub fn change_flows(
+        &mut self,
+        flows: Option<Flows>,
+        streams: Vec<ProfileStream>,
+    ) -> Result<(), Error> {
+        let Some(run) = &self.run else { return Ok(()) };
+        run.driven.change(flow_profile(&run.places, flows, streams))
+    }
+
+    /// Whether a run has come to its end, and is not yet folded.
+    pub fn is_over(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.driven.is_over())
+    }
+
     fn begin(
         &mut self,
         start: &mut dyn Start,
@@ -611,10 +629,8 @@ pub fn flow_profile(
     places: &[Place],
     flows: Option<Flows>,
     streams: Vec<ProfileStream>,
-    lasts: Option<Nanos>,
 ) -> Profile {
-    let stop = Stop { duration: lasts, ..Stop::default() };
-    Profile { streams, flows, stop, ..nothing(places) }
+    Profile { streams, flows, ..nothing(places) }
 }
 
 /// Whether a port at this address sends by packet sockets.

@@ -463,7 +463,7 @@ fn flows_that_are_open_go_on_while_no_more_begin() {
     assert_eq!((client.attempted, client.completed, client.not_begun.total()), (begun, begun, 0));
     lab.sides[0].resume(lab.now, None);
     let double = Load { templates: of.clone().times(2, 1).templates, ..of.clone() };
-    lab.sides[0].change(lab.now, lab.now, &double);
+    lab.sides[0].change(lab.now, &double);
     lab.run(Nanos(4000 * MS));
     let client = lab.sides[0].statistics(false).total().client;
     assert!((client.attempted - begun).abs_diff(2000) <= 2, "{client:?}");
@@ -1093,7 +1093,9 @@ impl Lab {
         let joined = from.joined(to);
         from.can_become(&joined).expect("it can");
         for side in &mut self.sides {
-            side.change(self.now, self.now, &joined);
+            side.change(self.now, &joined);
+            let new = from.templates.len()..joined.templates.len();
+            new.for_each(|number| side.begin_template(self.now, number));
         }
         joined
     }

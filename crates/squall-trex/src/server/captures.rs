@@ -404,7 +404,7 @@ impl Server {
         }
         let mut place = self.traffic.places().swap_remove(port);
         place.address = traffic::seen(&place.address);
-        let profile = traffic::flow_profile(&[place], None, streams, None);
+        let profile = traffic::flow_profile(&[place], None, streams);
         let options = RunOptions { linger: Some(Time::default()), ..RunOptions::default() };
         let session = Session { options, command: "trex".into(), ..Session::new(profile) };
         let driven = self.start.start("trex push", session)?;

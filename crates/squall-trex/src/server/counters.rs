@@ -41,6 +41,8 @@ pub struct Rates {
     rx_bps: f64,
     tx_pps: f64,
     rx_pps: f64,
+    /// Flows that began.
+    cps: f64,
 }
 
 const ENDED: &[&str] = &[
@@ -200,17 +202,41 @@ impl Rates {
     pub fn lasting(self, lasted: Duration) -> Self {
         Self { lasted: lasted.as_secs_f64(), ..self }
     }
+
+    pub fn cps(&self) -> f64 {
+        self.cps
+    }
+
+    /// Those of another profile are added.
+    pub fn with(&self, other: &Self) -> Self {
+        Self {
+            active: self.active + other.active,
+            established: self.established + other.established,
+            lasted: self.lasted.max(other.lasted),
+            tx_bps: self.tx_bps + other.tx_bps,
+            rx_bps: self.rx_bps + other.rx_bps,
+            tx_pps: self.tx_pps + other.tx_pps,
+            rx_pps: self.rx_pps + other.rx_pps,
+            cps: self.cps + other.cps,
+        }
+    }
 }
 
 impl Side {
     fn add(&mut self, role: &RoleReport, over_udp: bool) {
         let counts = if over_udp { &mut self.udp } else { &mut self.tcp };
-        for (from, to) in [(&role.tcp, counts), (&role.not_begun, &mut self.not_begun)] {
-            for (name, n) in from {
-                *to.entry(name.clone()).or_default() += n;
-            }
-        }
+        add(counts, &role.tcp);
+        add(&mut self.not_begun, &role.not_begun);
         self.active += role.active;
+    }
+
+    /// That of another profile is added.
+    pub fn merge(&mut self, other: &Self) {
+        let Self { tcp, udp, not_begun, active } = self;
+        for (to, from) in [(tcp, &other.tcp), (udp, &other.udp), (not_begun, &other.not_begun)] {
+            add(to, from);
+        }
+        *active += other.active;
     }
 
     fn of(&self, name: &str) -> u64 {
@@ -244,6 +270,7 @@ impl Side {
             rx_bps: rate("delivered") * 8.0,
             tx_pps: rate("segments_out"),
             rx_pps: rate("segments_in"),
+            cps: rate("attempts"),
         }
     }
 
@@ -274,15 +301,17 @@ impl Side {
     }
 }
 
-/// Both sides of those templates that `chosen` says; over UDP those of which `udp` says so.
-pub fn sides(
-    report: &FlowsReport,
-    udp: &HashMap<String, bool>,
-    chosen: impl Fn(&str) -> bool,
-) -> [Side; 2] {
+fn add(to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
+    for (name, n) in from {
+        *to.entry(name.clone()).or_default() += n;
+    }
+}
+
+/// Both sides of those templates that `udp` names, and says of which are over UDP.
+pub fn sides(report: &FlowsReport, udp: &HashMap<String, bool>) -> [Side; 2] {
     let mut sides = [Side::default(), Side::default()];
-    for template in report.templates.iter().filter(|template| chosen(&template.name)) {
-        let over_udp = udp.get(&template.name).copied().unwrap_or(false);
+    for template in &report.templates {
+        let Some(&over_udp) = udp.get(&template.name) else { continue };
         for (side, role) in sides.iter_mut().zip([&template.roles.client, &template.roles.server]) {
             if let Some(role) = role {
                 side.add(role, over_udp);

@@ -12,27 +12,26 @@ use squall::{
     Ignored,
     report::{Distribution, Report, StreamReport},
 };
-use squall_profile::{Arrival, Flows, PacketSource, Pool, Said, Stream};
-use squall_units::{Nanos, Rate, RateUnit};
+use squall_profile::{Arrival, Flows, PacketSource, Pool, Said, Stream, Template};
+use squall_units::{Rate, RateUnit};
 
 use super::{
     Answer, DEFAULT, Method, Owner, Refusal, Server, counters,
     counters::{Rates, Side},
     id_of,
     open::Looks,
+    playing::Playing,
 };
 use crate::{
     Astf, FlowSetting,
     rpc::Params,
-    traffic::{Asker, flow_profile, still},
+    traffic::{Asker, still},
 };
 
 /// What a client asks for at most.
 const API: (u64, u64) = (2, 3);
 /// Octets of a profile's text.
 const LARGEST: usize = 64 << 20;
-/// What open flows have to end once no more begin, unless the start says otherwise.
-const DRAIN: Nanos = Nanos(5_000_000_000);
 /// Clients look at a profile's state so often at least, and miss one that is shorter.
 const NOTICED: Duration = Duration::from_millis(100);
 /// Source ports that a client has unless its profile says otherwise.
@@ -72,12 +71,14 @@ impl State {
 pub struct FlowServer {
     /// Of whoever has all ports.
     handler: Option<String>,
-    profiles: BTreeMap<String, Loaded>,
+    pub profiles: BTreeMap<String, Loaded>,
     /// Starts and changes so far: counters are those of the last.
-    epoch: u64,
-    /// The profile whose flows there are now.
-    active: Option<Active>,
-    latency: Option<Latency>,
+    pub epoch: u64,
+    /// The profiles whose flows there are now.
+    pub playing: BTreeMap<String, Playing>,
+    /// Their run was told to end.
+    pub ending: bool,
+    pub latency: Option<Latency>,
     /// Senders whose frames are for no flow.
     pub ignored: Ignored,
     /// What a client has asked for, until it is told.
@@ -86,23 +87,25 @@ pub struct FlowServer {
 
 /// A profile that a client has sent.
 pub struct Loaded {
-    state: State,
+    pub state: State,
     /// Pieces so far.
     text: String,
     /// Of the whole text, as its client says.
     md5: Option<String>,
-    astf: Option<Astf>,
+    pub astf: Option<Astf>,
     /// When it is no more.
     gone: Option<Instant>,
     epoch: u64,
-    /// Of the last start: what had been counted when it ended.
+    /// Of the last start: what stands before its templates' names in the run, and what had been
+    /// counted when it ended.
+    mark: String,
     last: Option<Arc<Report>>,
     /// Earlier figures, for rates.
     before: Option<Seen>,
     now: Option<Seen>,
     pub looks: Looks,
     /// Of the last start, and from then to the last packet.
-    began: Option<Instant>,
+    pub began: Option<Instant>,
     lasted: Duration,
 }
 
@@ -115,6 +118,7 @@ impl Default for Loaded {
             astf: None,
             gone: None,
             epoch: 0,
+            mark: String::new(),
             last: None,
             before: None,
             now: None,
@@ -133,6 +137,20 @@ struct Seen {
 }
 
 impl Loaded {
+    /// It starts.
+    pub fn begin(&mut self, epoch: u64, mark: String, dump: f64) {
+        (self.epoch, self.mark, self.last) = (epoch, mark, None);
+        (self.before, self.now) = (None, None);
+        (self.began, self.lasted) = (None, Duration::ZERO);
+        self.looks.begin(dump);
+    }
+
+    /// It has ended, and this is what it had counted.
+    pub fn ended(&mut self, report: Arc<Report>) {
+        self.lasts(Instant::now(), &report);
+        self.last = Some(report);
+    }
+
     /// There was traffic until then, if more packets were counted than before.
     fn lasts(&mut self, taken: Instant, report: &Arc<Report>) {
         let packets = |report: &Report| {
@@ -149,11 +167,11 @@ impl Loaded {
 
     /// What clients and servers of the templates that `chosen` says have counted.
     fn sides(&self, report: &Report, chosen: impl Fn(&str) -> bool) -> [Side; 2] {
-        let groups = self.astf.iter().flat_map(Astf::groups);
+        let groups = self.astf.iter().flat_map(Astf::groups).filter(|(name, ..)| chosen(name));
         let over_udp: HashMap<String, bool> =
-            groups.map(|(name, _, over_udp)| (name, over_udp)).collect();
+            groups.map(|(name, _, over_udp)| (format!("{}{name}", self.mark), over_udp)).collect();
         let flows = report.flows.as_ref();
-        flows.map(|flows| counters::sides(flows, &over_udp, chosen)).unwrap_or_default()
+        flows.map(|flows| counters::sides(flows, &over_udp)).unwrap_or_default()
     }
 
     /// Since the report before the latest.
@@ -168,22 +186,14 @@ impl Loaded {
     }
 }
 
-struct Active {
-    id: String,
-    flows: Flows,
-    /// Templates' flows a second for a multiplier of 1.
-    mult: f64,
-    duration: Option<Nanos>,
-}
-
 /// Streams beside the flows, one from each port.
 #[derive(Clone, Debug)]
-struct Latency {
-    pps: f64,
+pub struct Latency {
+    pub pps: f64,
     /// Addresses of the first client and the first server.
-    ends: [Ipv4Addr; 2],
+    pub ends: [Ipv4Addr; 2],
     /// They begin and end with flows.
-    with_flows: bool,
+    pub with_flows: bool,
 }
 
 pub const METHODS: &[(&str, Method)] = &[
@@ -203,6 +213,7 @@ pub const METHODS: &[(&str, Method)] = &[
     ("get_tg_id_stats", |s, _, p| s.flow_group_stats(p)),
     ("get_flow_info", |s, _, p| s.flow_info(p)),
     ("get_latency_stats", |s, _, _| Ok(s.latency_stats())),
+    ("get_traffic_dist", |s, _, p| s.traffic_dist(p)),
     ("topo_get", |_, _, _| Ok(json!({ "topo_data": {} }))),
     ("tunnel_topo_get", |_, _, _| Ok(json!({ "tunnel_topo_data": "{}" }))),
     ("get_ignored_macs", |s, _, _| s.ignored_macs()),
@@ -251,10 +262,6 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("tunnel_topo_fragment", "tunnels are not supported: use wrap in a profile of Squall's"),
     ("activate_tunnel_mode", "tunnels are not supported: use wrap in a profile of Squall's"),
     ("update_tunnel_client", "tunnels are not supported: use wrap in a profile of Squall's"),
-    (
-        "get_traffic_dist",
-        "flows are distributed over cores by their addresses and ports, not by ranges of addresses",
-    ),
 ];
 
 impl Server {
@@ -383,7 +390,7 @@ impl Server {
     }
 
     /// A profile goes from state to state, and all are told.
-    fn goes_to(&mut self, id: &str, state: State, error: Option<&str>) {
+    pub(super) fn goes_to(&mut self, id: &str, state: State, error: Option<&str>) {
         let Ok(profile) = self.loaded(id) else { return };
         profile.state = state;
         let epoch = self.flows.as_ref().map_or(0, |flows| flows.epoch);
@@ -469,7 +476,7 @@ impl Server {
         }
     }
 
-    fn clear_those_due(&mut self) {
+    pub(super) fn clear_those_due(&mut self) {
         let now = Instant::now();
         let profiles = self.flows.iter().flat_map(|flows| &flows.profiles);
         let due: Vec<String> = profiles
@@ -477,186 +484,6 @@ impl Server {
             .map(|(id, _)| id.clone())
             .collect();
         due.iter().for_each(|id| self.cleared(id));
-    }
-
-    fn flow_start(&mut self, params: &Params<'_>) -> Answer {
-        let id = id_of(params).to_owned();
-        let (mult, duration) = (params.number("mult")?, params.number("duration")?);
-        let ipv6 = params
-            .get("ipv6")
-            .is_some_and(|on| on.as_bool() == Some(true) || on.as_u64() == Some(1));
-        let pps = params.get("latency_pps").and_then(Value::as_f64).unwrap_or(0.0);
-        let dump = params.get("dump_interval").and_then(Value::as_f64).unwrap_or(0.0);
-        let drain = match params.get("t_duration").and_then(Value::as_f64).unwrap_or(0.0) {
-            given if given > 0.0 && given < 86_400.0 => Nanos((given * 1e9) as u64),
-            _ if params.flag("nc") => Nanos::ZERO,
-            _ => DRAIN,
-        };
-        if !(mult.is_finite() && mult > 0.0) {
-            return Err(Refusal::parameters(format!("mult = {mult}: expected more than 0")));
-        }
-        if (0..self.ports.len()).any(|port| self.sends(port)) {
-            return Err(Refusal::failed("the ports send streams: stop them first"));
-        }
-        let busy = self.flows.as_ref().and_then(|flows| flows.active.as_ref());
-        if let Some(active) = busy.filter(|active| active.id != id) {
-            return Err(Refusal::failed(format!(
-                "profile {} is active, and one profile of flows plays at a time: stop it first",
-                active.id
-            )));
-        }
-        if self.ports.len() != 2 {
-            return Err(Refusal::failed(format!(
-                "flows need two ports, for clients and for servers, and there are {}: start squall \
-                 serve with --trex A,B",
-                self.ports.len()
-            )));
-        }
-        let setting = self.flow_setting(mult, ipv6);
-        let profile = self.loaded(&id)?;
-        if profile.state != State::Loaded {
-            return Err(Refusal::failed(format!("profile {id} is not loaded, or active")));
-        }
-        let astf = profile.astf.as_ref();
-        let astf = astf.ok_or_else(|| Refusal::failed(format!("profile {id} is not loaded")))?;
-        let mut flows = astf.flows(&setting)?;
-        flows.drain = Some(drain);
-        let ends = ends_of(&flows);
-        if pps > 0.0 {
-            let ends = ends.ok_or_else(|| Refusal::failed("latency is measured over IPv4 only"))?;
-            self.set_latency(Some(Latency { pps, ends, with_flows: true }))?;
-        }
-        let lasts = (duration > 0.0 && duration < 1e9).then_some(Nanos((duration * 1e9) as u64));
-        if let Some(server) = &mut self.flows {
-            server.epoch += 1;
-            let epoch = server.epoch;
-            server.active = Some(Active { id: id.clone(), flows, mult, duration: lasts });
-            // All clients of a start begin flows.
-            server.ignored.clients.clear();
-            if let Some(profile) = server.profiles.get_mut(&id) {
-                (profile.epoch, profile.last) = (epoch, None);
-                (profile.before, profile.now) = (None, None);
-                (profile.began, profile.lasted) = (None, Duration::ZERO);
-                profile.looks.begin(dump);
-            }
-        }
-        self.goes_to(&id, State::Parse, None);
-        self.goes_to(&id, State::Build, None);
-        if let Err(error) = self.play() {
-            if let Some(server) = &mut self.flows {
-                server.active = None;
-                server.latency.take_if(|latency| latency.with_flows);
-            }
-            self.goes_to(&id, State::Loaded, Some(&error.text));
-            return Err(error);
-        }
-        self.loaded(&id)?.began = Some(Instant::now());
-        self.goes_to(&id, State::Tx, None);
-        Ok(json!({}))
-    }
-
-    fn flow_setting(&self, mult: f64, ipv6: bool) -> FlowSetting {
-        let macs = [0, 1].map(|port: usize| self.ports[port].info.mac);
-        let hops = [0, 1].map(|port: usize| self.ports[port].destination);
-        FlowSetting { mult, ipv6, macs: Some(macs), next_hops: Some(hops) }
-    }
-
-    /// The flows that are active, and the streams beside them, are what is sent.
-    fn play(&mut self) -> Result<(), Refusal> {
-        let Some(server) = &self.flows else { return Ok(()) };
-        let mut streams = Vec::new();
-        if let Some(latency) = &server.latency {
-            for port in 0..2 {
-                streams.push(self.probe(port, latency));
-            }
-        }
-        let (flows, lasts) = match &server.active {
-            Some(active) => (Some(active.flows.clone()), active.duration),
-            None => (None, None),
-        };
-        if flows.is_none() && streams.is_empty() {
-            self.traffic.end();
-            return Ok(());
-        }
-        let profile = flow_profile(&self.traffic.places(), flows, streams, lasts);
-        self.traffic.play(self.start.as_mut(), profile)?;
-        // Before the first flow begins: workers wait a moment for each other.
-        self.ignore_in_run()
-    }
-
-    fn flow_stop(&mut self, params: &Params<'_>) -> Answer {
-        let id = id_of(params).to_owned();
-        let profile = self.loaded(&id)?;
-        if profile.state == State::Tx {
-            self.goes_to(&id, State::Cleanup, None);
-            self.traffic.stop();
-        }
-        Ok(json!({}))
-    }
-
-    fn flow_update(&mut self, params: &Params<'_>) -> Answer {
-        let id = id_of(params).to_owned();
-        let mult = params.number("mult")?;
-        if !(mult.is_finite() && mult > 0.0) {
-            return Err(Refusal::parameters(format!("mult = {mult}: expected more than 0")));
-        }
-        let server = self.flows.as_mut();
-        let Some(active) =
-            server.and_then(|server| server.active.as_mut()).filter(|active| active.id == id)
-        else {
-            return Err(Refusal::failed(format!("profile {id} is not active")));
-        };
-        let by = mult / active.mult;
-        let mut new = Vec::new();
-        for template in &mut active.flows.templates {
-            if let Arrival::Cps { cps, .. } = &mut template.arrival {
-                *cps *= by;
-                new.push((template.name.clone(), *cps));
-            }
-        }
-        active.mult = mult;
-        self.traffic.with(|run| {
-            new.iter()
-                .try_for_each(|(name, cps)| run.set_load(Some(name), squall::Amount::Cps(*cps)))
-        })?;
-        Ok(json!({}))
-    }
-
-    /// Notices the end of flows; `None`: there are none.
-    pub(super) fn look_at_flows(&mut self) -> Option<()> {
-        self.flows.as_ref()?;
-        self.clear_those_due();
-        let id = match self.flows.as_ref().and_then(|server| server.active.as_ref()) {
-            Some(active) => active.id.clone(),
-            None => return Some(()),
-        };
-        self.remember(&id);
-        self.look_at_open(&id);
-        let outcome = self.traffic.outcome();
-        if let Some(outcome) = outcome {
-            if self.loaded(&id).is_ok_and(|profile| profile.state == State::Tx) {
-                self.goes_to(&id, State::Cleanup, None);
-            }
-            let error = match &outcome {
-                Ok(_) => None,
-                Err(error) => Some(error.to_string()),
-            };
-            if let (Ok(report), Ok(profile)) = (outcome, self.loaded(&id)) {
-                profile.lasts(Instant::now(), &report);
-                profile.last = Some(report);
-            }
-            self.traffic.fold_if_over();
-            if let Some(server) = &mut self.flows {
-                server.active = None;
-                server.latency.take_if(|latency| latency.with_flows);
-            }
-            self.goes_to(&id, State::Loaded, error.as_deref());
-            // Streams beside the flows go on.
-            if self.flows.as_ref().is_some_and(|server| server.latency.is_some()) {
-                _ = self.play();
-            }
-        }
-        Some(())
     }
 
     // Figures
@@ -668,11 +495,10 @@ impl Server {
 
     /// The latest report of a profile's flows.
     fn flow_report(&self, id: &str) -> Option<Arc<Report>> {
-        let server = self.flows.as_ref()?;
-        if server.active.as_ref().is_some_and(|active| active.id == id) {
-            return self.traffic.latest_report();
+        match self.flows_of_are_open(id) {
+            true => self.traffic.latest_report(),
+            false => self.profile(id)?.last.clone(),
         }
-        server.profiles.get(id)?.last.clone()
     }
 
     fn profile(&self, id: &str) -> Option<&Loaded> {
@@ -686,7 +512,7 @@ impl Server {
     }
 
     /// Keeps the figures of each report, so that there are rates.
-    fn remember(&mut self, id: &str) {
+    pub(super) fn remember(&mut self, id: &str) {
         let (Some(taken), Some(report)) = (self.traffic.taken(), self.traffic.latest_report())
         else {
             return;
@@ -696,12 +522,6 @@ impl Server {
             profile.lasts(taken, &report);
             profile.before = profile.now.replace(Seen { at: taken, report });
         }
-    }
-
-    /// Flows of a profile may be open.
-    pub(super) fn flows_of_are_open(&self, id: &str) -> bool {
-        let active = self.flows.as_ref().and_then(|server| server.active.as_ref());
-        active.is_some_and(|active| active.id == id)
     }
 
     fn flow_rates(&self, id: &str, chosen: impl Fn(&str) -> bool) -> [Rates; 2] {
@@ -719,16 +539,22 @@ impl Server {
         })
     }
 
+    /// Of all profiles.
     fn flow_totals(&self) -> Value {
-        let server = self.flows.as_ref();
-        let active = server.and_then(|server| server.active.as_ref()).map(|active| &active.id);
-        let last = server.and_then(|server| {
-            server.profiles.iter().max_by_key(|(_, profile)| profile.epoch).map(|(id, _)| id)
-        });
-        match active.or(last) {
-            Some(id) => self.flow_counters(id),
-            None => json!({ "name": "flows", "epoch": 0, "client": {}, "server": {} }),
+        let (mut sides, mut rates) = <([Side; 2], [Rates; 2])>::default();
+        let ids = self.flow_profiles();
+        for id in &ids {
+            let (of, at) = (self.flow_sides(id, |_| true), self.flow_rates(id, |_| true));
+            for side in 0..2 {
+                sides[side].merge(&of[side]);
+                rates[side] = rates[side].with(&at[side]);
+            }
         }
+        let epoch = ids.iter().map(|id| self.flow_epoch(id)).max().unwrap_or(0);
+        json!({
+            "name": "flows", "epoch": epoch,
+            "client": sides[0].values(&rates[0]), "server": sides[1].values(&rates[1]),
+        })
     }
 
     fn no_dynamic(&self, id: &str) -> Value {
@@ -779,10 +605,9 @@ impl Server {
 
     /// Addresses of the clients whose flows there are now: first and last of each range.
     pub(super) fn flow_clients(&self) -> Vec<(Ipv4Addr, Ipv4Addr)> {
-        let active = self.flows.as_ref().and_then(|server| server.active.as_ref());
-        let Some(Active { flows, .. }) = active else { return Vec::new() };
-        let clients = pools(flows, flows.templates.iter().map(|template| template.clients));
-        let ranges = clients.into_iter().flat_map(|pool| &pool.addresses);
+        let clients = |flows| pools(flows, |template| template.clients);
+        let clients = self.playing().flat_map(|(_, active)| clients(&active.flows));
+        let ranges = clients.flat_map(|pool| &pool.addresses);
         let of_v4 = |said: &Said| match range(&said.text)? {
             (IpAddr::V4(first), IpAddr::V4(last)) => Some((first, last)),
             _ => None,
@@ -791,34 +616,52 @@ impl Server {
     }
 
     /// Flows that are open, and those that began, for `get_global_stats`.
-    pub(super) fn flow_global(&self) -> Option<FlowFigures> {
-        let Active { id, flows, .. } = self.flows.as_ref()?.active.as_ref()?;
-        let sides = self.flow_sides(id, |_| true);
-        let report = self.flow_report(id);
-        let cps = report
-            .and_then(|report| Some(report.flows.as_ref()?.total.client.as_ref()?.cps))
-            .unwrap_or(0.0);
-        let templates = flows.templates.iter();
-        let expected = templates.clone().map(|template| match template.arrival {
-            Arrival::Cps { cps, .. } => cps,
-            _ => 0.0,
-        });
-        let clients = pools(flows, templates.clone().map(|template| template.clients));
-        let servers = pools(flows, templates.clone().map(|template| template.servers));
-        Some(FlowFigures {
-            active: sides[0].active(),
-            begun: sides[0].begun(),
-            cps,
-            expected_cps: expected.sum(),
-            clients: clients.iter().map(|pool| addresses(pool)).sum(),
-            servers: servers.iter().map(|pool| addresses(pool)).sum(),
-            sockets: clients.iter().map(|pool| addresses(pool) * ports(pool)).sum(),
-        })
+    pub(super) fn flow_global(&self) -> FlowFigures {
+        let mut all = FlowFigures::default();
+        for (id, active) in self.playing() {
+            let side = &self.flow_sides(id, |_| true)[0];
+            let cps = |template: &Template| match template.arrival {
+                Arrival::Cps { cps, .. } => cps,
+                _ => 0.0,
+            };
+            let clients = pools(&active.flows, |template| template.clients);
+            let servers = pools(&active.flows, |template| template.servers);
+            all.active += side.active();
+            all.begun += side.begun();
+            all.cps += self.flow_rates(id, |_| true)[0].cps();
+            all.expected_cps += active.flows.templates.iter().map(cps).sum::<f64>();
+            all.clients += clients.iter().map(|pool| addresses(pool)).sum::<u64>();
+            all.servers += servers.iter().map(|pool| addresses(pool)).sum::<u64>();
+            all.sockets += clients.iter().map(|pool| addresses(pool) * ports(pool)).sum::<u64>();
+        }
+        all
+    }
+
+    /// Which core of which port has which of these addresses: the first of a pair of ports has the
+    /// clients, and there is one core.
+    fn traffic_dist(&self, params: &Params<'_>) -> Answer {
+        let address = |key: &str| -> Result<u32, Refusal> {
+            let text = params.text(key)?;
+            let wrong =
+                |_| Refusal::parameters(format!("{key} = {text:?}: expected an IPv4 address"));
+            text.parse::<Ipv4Addr>().map(u32::from).map_err(wrong)
+        };
+        let (first, last) = (address("start_ip")?, address("end_ip")?);
+        let offset = address("dual_ip")?;
+        if first > last {
+            return Err(Refusal::parameters("end_ip is before start_ip"));
+        }
+        let of_pair = |pair: usize| {
+            let at = |ip: u32| Ipv4Addr::from(ip.wrapping_add(offset.wrapping_mul(pair as u32)));
+            let range = json!({ "start": at(first).to_string(), "end": at(last).to_string() });
+            ((2 * pair).to_string(), json!({ "0": range }))
+        };
+        Ok(Value::Object((0..self.ports.len().div_ceil(2)).map(of_pair).collect()))
     }
 
     // Latency
 
-    fn set_latency(&mut self, latency: Option<Latency>) -> Result<(), Refusal> {
+    pub(super) fn set_latency(&mut self, latency: Option<Latency>) -> Result<(), Refusal> {
         if let Some(latency) = &latency
             && !(latency.pps.is_finite() && (0.001..=1e6).contains(&latency.pps))
         {
@@ -831,10 +674,6 @@ impl Server {
             server.latency = latency;
         }
         Ok(())
-    }
-
-    fn flows_are_active(&self) -> bool {
-        self.flows.as_ref().is_some_and(|server| server.active.is_some())
     }
 
     fn start_latency(&mut self, params: &Params<'_>) -> Answer {
@@ -886,7 +725,7 @@ impl Server {
     }
 
     /// An echo request that is signed.
-    fn probe(&self, port: usize, latency: &Latency) -> Stream {
+    pub(super) fn probe(&self, port: usize, latency: &Latency) -> Stream {
         let (from, to) = match port {
             0 => (latency.ends[0], latency.ends[1]),
             _ => (latency.ends[1], latency.ends[0]),
@@ -1006,14 +845,14 @@ impl FlowFigures {
     }
 }
 
-/// Each of those once.
-fn pools(flows: &Flows, numbers: impl Iterator<Item = usize>) -> Vec<&Pool> {
-    let numbers: BTreeSet<usize> = numbers.collect();
+/// Each of those once that templates have.
+fn pools(flows: &Flows, of: fn(&Template) -> usize) -> Vec<&Pool> {
+    let numbers: BTreeSet<usize> = flows.templates.iter().map(of).collect();
     numbers.into_iter().filter_map(|number| flows.pools.get(number)).collect()
 }
 
 /// The first and the last address.
-fn range(text: &str) -> Option<(IpAddr, IpAddr)> {
+pub fn range(text: &str) -> Option<(IpAddr, IpAddr)> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
 }
@@ -1039,7 +878,7 @@ fn probe_name(port: usize) -> String {
 }
 
 /// The first client and the first server; `None`: they have IPv6.
-fn ends_of(flows: &Flows) -> Option<[Ipv4Addr; 2]> {
+pub fn ends_of(flows: &Flows) -> Option<[Ipv4Addr; 2]> {
     let template = flows.templates.first()?;
     let first = |pool: usize| {
         let text = &flows.pools.get(pool)?.addresses.first()?.text;

@@ -143,7 +143,7 @@ impl Server {
         let from = params.get("index").and_then(Value::as_u64).unwrap_or(0);
         let asks = self.loaded(&id)?.looks.every.is_none();
         if asks && self.flows_of_are_open(&id) {
-            let flows = self.open_flows()?;
+            let flows = self.open_flows(&id)?;
             let looks = &mut self.loaded(&id)?.looks;
             let look = Look { number: looks.number, flows };
             looks.number += 1;
@@ -154,12 +154,23 @@ impl Server {
         Ok(json!(wanted.flat_map(Look::told).collect::<Vec<_>>()))
     }
 
-    fn open_flows(&self) -> Result<Vec<(usize, OpenFlow)>, Refusal> {
+    /// Of a profile: others have other servers.
+    fn open_flows(&self, id: &str) -> Result<Vec<(usize, OpenFlow)>, Refusal> {
         let mut flows = Vec::new();
         self.traffic.with(|run| {
             flows = run.open_flows(MOST);
             Ok(())
         })?;
+        let active = self.playing().find(|(own, _)| *own == id);
+        let is_its = |flow: &FlowInfo| {
+            let of = &flow.tuple;
+            let (server, port) = match flow.passive {
+                true => (of.local, of.local_port),
+                false => (of.remote, of.remote_port),
+            };
+            active.is_some_and(|(_, active)| active.serves(server, port))
+        };
+        flows.retain(|(_, flow)| is_its(&flow.tcp));
         match flows.len() > MOST {
             true => Err(Refusal::failed(format!(
                 "more than {MOST} ends of flows are open: expected fewer for a list of them"
@@ -171,7 +182,7 @@ impl Server {
     /// Looks at the flows of a profile when its start has asked for that.
     pub(super) fn look_at_open(&mut self, id: &str) {
         if self.loaded(id).is_ok_and(|profile| profile.looks.is_due(Instant::now())) {
-            let flows = self.open_flows();
+            let flows = self.open_flows(id);
             if let Ok(profile) = self.loaded(id) {
                 profile.looks.keep(flows.ok());
             }

@@ -68,7 +68,7 @@ impl Server {
             edit,
             ..Replay::default()
         };
-        let mut profile = traffic::flow_profile(&self.traffic.places(), None, Vec::new(), None);
+        let mut profile = traffic::flow_profile(&self.traffic.places(), None, Vec::new());
         profile.replays.push(replay);
         self.traffic.play(self.start.as_mut(), profile)?;
         self.replaying = Some(port);
