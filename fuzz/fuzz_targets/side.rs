@@ -1,6 +1,6 @@
 #![no_main]
-//! Frames of any octets reach clients or servers behind tags and tunnels: no panic, every frame has
-//! a reason, and what the side answers is a frame of its own.
+//! Frames of any octets reach clients or servers behind tags and tunnels, while templates come and go:
+//! no panic, every frame has a reason, and what the side answers is a frame of its own.
 
 use libfuzzer_sys::fuzz_target;
 use squall_apps::Program;
@@ -23,6 +23,9 @@ impl FrameOutput for Frames {
         9100
     }
 }
+
+/// Each of which leaves a template behind.
+const CHANGES: u32 = 16;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&[kind, role], octets)) = data.split_first_chunk() else { return };
@@ -70,9 +73,12 @@ fuzz_target!(|data: &[u8]| {
             duration: None,
             waits: false,
             shape: None,
+            gone: false,
         }],
         ..Load::default()
     };
+    let mut more = load.clone();
+    more.templates.push(Template { name: "more".into(), port: 81, ..load.templates[0].clone() });
     let role = if role & 1 == 0 { Role::Clients } else { Role::Servers };
     // Checksums would keep nearly all of it out.
     let settings = SideSettings { role, flows: 64, verify: false, ..SideSettings::default() };
@@ -80,12 +86,22 @@ fuzz_target!(|data: &[u8]| {
     let mut side = Side::new(&load, &network, settings).expect("a good load");
     let mut out = Frames(vec![]);
     let (mut frames, mut rest, mut now) = (0, octets, Nanos(1));
+    let (mut played, mut changes) = (load.clone(), 0);
     while let Some((&[high, low], behind)) = rest.split_first_chunk() {
         let len = usize::from(u16::from_be_bytes([high, low]) & 0x7ff).min(behind.len());
         let (frame, behind) = behind.split_at(len);
         rest = behind;
         frames += 1;
         now = now + Nanos(1_000_000);
+        if high & 0x80 != 0 && changes < CHANGES {
+            // A template joins, and leaves again.
+            let joined = played.joined(if changes % 2 == 0 { &more } else { &load });
+            played.can_become(&joined).expect("it has a port of its own");
+            side.change(now, &joined);
+            let new = played.templates.len()..joined.templates.len();
+            new.for_each(|number| side.begin_template(now, number));
+            (played, changes) = (joined, changes + 1);
+        }
         let claims = side.claims(frame);
         assert_eq!(claims, side.receive(now, frame, Cut::WHOLE, Near::default()), "{frame:02x?}");
         side.advance(now);
