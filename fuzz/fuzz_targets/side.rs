@@ -74,6 +74,7 @@ fuzz_target!(|data: &[u8]| {
             waits: false,
             shape: None,
             gone: false,
+            joined: false,
         }],
         ..Load::default()
     };

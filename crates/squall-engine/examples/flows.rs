@@ -94,6 +94,7 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
         waits: false,
         shape: None,
         gone: false,
+        joined: false,
         ends: squall_flows::Ends::Both,
     };
     Load {

@@ -68,6 +68,7 @@ fn main() {
             waits: false,
             shape: None,
             gone: false,
+            joined: false,
             tls: None,
         }],
         seed: 5,

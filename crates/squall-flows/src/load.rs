@@ -61,13 +61,15 @@ pub struct Template {
     pub start: Nanos,
     pub duration: Option<Nanos>,
     /// None begins before [`crate::Side::begin_template`]; the start is counted from then. So it is of
-    /// those that join a load while it is played, too.
+    /// those that have [joined](Self::joined), too.
     pub waits: bool,
     /// How its own load changes, from its beginning on, in place of the load's shape.
     pub shape: Option<Shape>,
     /// It was taken out while the load is played ([`Load::joined`]): no flow of it begins, nobody is
     /// served, and what was open is aborted. It keeps its number, and what it has counted.
     pub gone: bool,
+    /// It has joined the load while it was played: its beginning is not the load's.
+    pub joined: bool,
 }
 
 /// Which ends of a template's flows the sides of a load play: each, or where the others are somebody
@@ -388,8 +390,9 @@ impl Load {
     /// The longest time within the run's duration in which the load of no template changes: from,
     /// to. `None`: there is none, or it is not known before the run.
     pub fn plateau(&self) -> Option<(Nanos, Nanos)> {
-        let own = || self.templates[..self.own_templates()].iter();
-        if own().any(|template| template.waits && template.shape.is_some()) {
+        let own = || self.templates[..self.own_templates()].iter().filter(|own| !own.gone);
+        let begins_later = |template: &Template| template.waits || template.joined;
+        if own().any(|template| begins_later(template) && template.shape.is_some()) {
             return None;
         }
         // Of thousands of templates most have the same stages.
@@ -465,8 +468,8 @@ impl Load {
             let is_it =
                 |(old, of): &(&Template, &mut Template)| !old.gone && of.name == template.name;
             match self.templates.iter().zip(&mut joined.templates).find(is_it) {
-                Some((_, of)) => *of = template,
-                None => joined.templates.push(template),
+                Some((old, of)) => *of = Template { joined: old.joined, ..template },
+                None => joined.templates.push(Template { joined: true, ..template }),
             }
         }
         joined

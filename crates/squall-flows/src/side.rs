@@ -666,7 +666,7 @@ impl Side {
             // Flows begin again, where all had begun.
             self.stopping = Stopping::No;
             self.stack.app_mut().stopping = false;
-            self.steady.go_on(load, self.settings.start);
+            self.steady.go_on(now, load, self.settings.start);
             self.arrivals_until = None;
         }
         if self.stopping != Stopping::No {

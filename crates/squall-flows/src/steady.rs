@@ -92,11 +92,12 @@ impl Steady {
         }
     }
 
-    /// Flows are due again, of templates that have joined.
-    pub fn go_on(&mut self, load: &Load, start: Nanos) {
-        (self.told, self.last) = (false, None);
-        self.to = steady(load, start).1;
-        self.next = self.next.min(self.second);
+    /// Templates have joined: what is measured from now on is of them, too.
+    pub fn go_on(&mut self, now: Nanos, load: &Load, start: Nanos) {
+        let (from, to) = steady(load, start);
+        (self.from, self.to) = (from.max(now), to);
+        (self.told, self.first, self.last) = (false, None, None);
+        self.next = now;
     }
 
     /// An instant has come: what was counted until `now`.

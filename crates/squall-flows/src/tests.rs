@@ -27,5 +27,6 @@ pub(crate) fn template(name: &str, arrival: Arrival) -> Template {
         waits: false,
         shape: None,
         gone: false,
+        joined: false,
     }
 }

@@ -41,14 +41,18 @@ pub fn report<'a>(
         links.entry(one.port).or_default().link.merge(&one.statistics.link);
     }
     let plateau = load.plateau();
-    let asked = |i: usize| load.asked_in(plateau, i).map(squall_flows::Cps::value);
+    let is_there = |i: usize| !load.templates[i].gone;
+    let asked = |i: usize| {
+        let cps = is_there(i).then(|| load.asked_in(plateau, i)).flatten();
+        cps.map(squall_flows::Cps::value)
+    };
     let template = |(i, statistics): (usize, &TemplateStatistics)| TemplateReport {
         name: load.templates[i].name.clone(),
         roles: roles(statistics, seconds, asked(i)),
     };
     let begin = |i: &usize| load.templates[*i].arrival != squall_flows::Arrival::None;
     let all_asked = (0..load.templates.len())
-        .filter(begin)
+        .filter(|i| begin(i) && is_there(*i))
         .map(asked)
         .sum::<Option<f64>>()
         .filter(|cps| *cps > 0.0);

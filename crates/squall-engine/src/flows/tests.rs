@@ -43,6 +43,7 @@ fn load(arrival: Arrival, answer: usize) -> Load {
         waits: false,
         shape: None,
         gone: false,
+        joined: false,
     };
     Load {
         clients: vec![pool("16.0.0.1-16.0.0.250")],

@@ -1118,6 +1118,8 @@ fn templates_come_and_go_while_others_are_played() {
     let all = lab.both();
     let slow = &all.templates[1];
     assert_eq!((slow.client.attempted, slow.client.active, slow.server.active), (100, 100, 100));
+    // Since it has joined.
+    assert_eq!((all.steady.0.div_ceil(MS), slow.client.steady.attempted), (100, 100));
     assert_eq!(slow.client.not_begun.total(), 0);
 
     let without = lab.change(&both, &only);

@@ -377,6 +377,7 @@ fn templates(
         waits: said.after.is_some(),
         shape: shape.clone(),
         gone: false,
+        joined: false,
     };
     ends.into_iter().map(template).collect()
 }

@@ -493,6 +493,7 @@ fn placeholder(
         waits: false,
         shape: None,
         gone: false,
+        joined: false,
     }
 }
 
