@@ -572,7 +572,8 @@ class RxReport:
         GSO frames that arrived, because the kernel or the NIC had joined frames or not cut them
         yet, and the frames in them, which are included in ``packets``.
     unsigned_packets : int
-        Frames without Squall's signature: of streams without ``latency``, or of other senders.
+        Frames without Squall's signature: of streams without ``latency`` and ``trex_group``, or of
+        other senders.
     drops : dict of str to int
         Frames lost between the interface and the process, by reason.
     fingerprint : str or None
@@ -700,7 +701,7 @@ class StreamReport:
     departure_error_ns : Distribution or None
         Actual minus due time of departure; no frame leaves early.
     rx : StreamRx or None
-        Figures of the receivers; only of streams with ``latency``.
+        Figures of the receivers; only of streams with ``latency`` or ``trex_group``.
     """
 
     name: str
@@ -717,10 +718,15 @@ class StreamReport:
 
 @dataclass(frozen=True)
 class StreamRx:
-    """Figures of a stream at its receivers, from signatures.
+    """Figures of a stream at its receivers.
 
     Attributes
     ----------
+    known_by : str
+        One of ``signature`` (by a signature, which has a sequence number and the time of
+        departure), ``mark`` (by a mark that is the same in all frames: ``lost`` is the number sent
+        less the number received, at the end of the run (0 until then), ``duplicates`` is what was
+        received beyond the number sent, and order and delay are not measured).
     ports : tuple of str
         Ports that received it.
     packets, octets : int
@@ -761,6 +767,7 @@ class StreamRx:
         Each port's own figures, where more than one received the stream: multicast, flooding.
     """
 
+    known_by: str
     ports: tuple[str, ...]
     packets: int
     octets: int

@@ -219,5 +219,5 @@ class Run:
 
 def trex_factor(streams: str, unit: str, value: float, speed: float | None) -> float: ...
 def trex_streams(
-    streams: str, names: str, port: str, factor: float, speed: float | None
+    streams: str, names: str, port: str, factor: float, speed: float | None, groups: str
 ) -> str: ...

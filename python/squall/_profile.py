@@ -147,6 +147,9 @@ class Stream:
         signature, with this hw_id, which no other stream has.
     trex_flow_seq : int, 0 to 255
         The flow_seq of that header. Default 1.
+    trex_group : int, 0 to 1022
+        Without ``latency``: frames have the mark of this packet group of TRex, which no other
+        stream has, and the receiver counts them by it.
     late : str
         What to do with late frames: ``"smooth"``, ``"catch-up"``, ``"drop"``,
         ``"stretch"``.
@@ -189,6 +192,7 @@ class Stream:
     latency: bool | None = None
     trex_hw_id: int | None = None
     trex_flow_seq: int | None = None
+    trex_group: int | None = None
     late: Literal["smooth", "catch-up", "drop", "stretch"] | None = None
     enabled: bool | None = None
     vary: Iterable[Vary] | None = None

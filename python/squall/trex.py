@@ -17,9 +17,9 @@ ports are those of ``ports=``, in order.
 >>> client.disconnect()
 
 Differences from TRex: ports count only during traffic (a port that sends nothing receives as long
-as another sends); source and destination MAC are those of the packet; `STLFlowStats` needs room for
-a signature of 16 octets at the end of the payload; latency is measured on every frame of a stream
-with statistics. What frames are is decided where `squall serve --trex` and `squall run --trex`
+as another sends); source and destination MAC are those of the packet; latency is measured on every
+frame of a stream with statistics that has room for a signature of 16 octets at the end of the
+payload; others are counted by TRex's marks, and `STLFlowLatencyStats` refuses them. What frames are is decided where `squall serve --trex` and `squall run --trex`
 decide it: checksums are correct only where an instruction sets them.
 """
 
@@ -163,6 +163,7 @@ class STLClient:
         self._run: _Run | None = None
         #: What each port that sends was started with: the factor over its streams' own rates.
         self._active: dict[int, float] = {}
+        self._groups: dict[tuple[int, int], int] = {}
         self._paused: set[int] = set()
         #: Ports that did not send when the run started, and may later.
         self._idle: list[int] = []
@@ -556,11 +557,26 @@ class STLClient:
         """The streams of the active ports, at their rates."""
         ports = {f"port{i}": address for i, address in enumerate(self._addresses)}
         profile = Profile(ports=ports, duration=self._duration)
+        groups = self._numbered_groups()
         for port, factor in self._active.items():
-            profile.add(*_translated(port, self._streams[port], factor, self._speed(port)))
+            of_port = {number: group for (of, number), group in groups.items() if of == port}
+            made = _translated(port, self._streams[port], factor, self._speed(port), of_port)
+            profile.add(*made)
         for port in self._idle:
             profile.add(*_placeholders(port, self._streams[port].values()))
         return profile
+
+    def _numbered_groups(self) -> dict[tuple[int, int], int]:
+        """Numbers in TRex's marks by port and stream: a stream keeps its own while it is sent."""
+        groups = {of: number for of, number in self._groups.items() if of[0] in self._active}
+        used = set(groups.values())
+        free = (number for number in itertools.count() if number not in used)
+        for port in self._active:
+            for number, stream in self._streams[port].items():
+                if stream.flow_stats is not None and (port, number) not in groups:
+                    groups[port, number] = next(free)
+        self._groups = groups
+        return groups
 
     def _factor(self, port: int, mult: float | str, share: int) -> float:
         """What `mult` comes to over the rates of a port's own streams."""
@@ -667,12 +683,25 @@ def _number_of(port: str) -> int:
 
 
 def _translated(
-    port: int, streams: Mapping[int, STLStream], factor: float, speed: float | None = None
+    port: int,
+    streams: Mapping[int, STLStream],
+    factor: float,
+    speed: float | None = None,
+    groups: Mapping[int, int] | None = None,
 ) -> list[Stream]:
-    """The streams of a port as Squall sends them: it is Squall's library that translates."""
+    """The streams of a port as Squall sends them: it is Squall's library that translates.
+
+    ``groups`` has numbers in TRex's marks by stream.
+    """
     names = {number: _name(port, number, stream) for number, stream in streams.items()}
     made = _asked(
-        _native.trex_streams, _json(streams), json.dumps(names), f"port{port}", factor, speed
+        _native.trex_streams,
+        _json(streams),
+        json.dumps(names),
+        f"port{port}",
+        factor,
+        speed,
+        json.dumps(groups or {}),
     )
     sizes = {names[number]: stream.size for number, stream in streams.items()}
     translated = []

@@ -4,7 +4,8 @@ import pathlib
 from typing import Any
 
 import pytest
-from scapy.layers.inet import IP, UDP
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.utils import wrpcap
 
@@ -105,6 +106,39 @@ def test_a_short_packet_keeps_its_lengths_and_padding_comes_after_it() -> None:
             b"abc",
         )
         assert bytes(frame)[:45] == bytes(packet) and bytes(frame)[45:] == bytes(15)
+
+
+def test_packets_without_room_for_a_signature_are_counted_by_marks(client: STLClient) -> None:
+    def short(group: int, packet: Any, packets: int = 100) -> STLStream:
+        mode = STLTXSingleBurst(pps=10_000, total_pkts=packets)
+        packet = STLPktBuilder(pkt=Ether() / packet / TCP())
+        return STLStream(packet=packet, mode=mode, flow_stats=STLFlowStats(group))
+
+    client.add_streams([short(1, IP()), short(1, IP(), 50), short(2, IPv6())], ports=[0])
+    client.add_streams(short(3, IP()), ports=[1])
+    # Ports that start and end while others send keep their marks apart.
+    client.add_streams(STLStream(packet=STLPktBuilder(pkt=BASE), mode=STLTXCont(pps=10)), ports=[0])
+    client.start(ports=[0])
+    client.start(ports=[1])
+    counts = {1: 150, 2: 100, 3: 100}
+    until(
+        lambda: (
+            {group: client.get_stats()["flow_stats"][group]["rx_pkts"]["total"] for group in counts}
+            == counts
+        )
+    )
+    client.stop()
+    flows = client.get_stats()["flow_stats"]
+    assert {group: flows[group]["tx_pkts"]["total"] for group in counts} == counts
+    assert flows[1]["rx_bytes"]["total"] == 150 * 64 and flows[2]["rx_bytes"]["total"] == 100 * 78
+    assert all(part["counts"]["dropped"] == 0 for part in client._counted()["streams"].values())
+    late = STLStream(
+        packet=STLPktBuilder(pkt=Ether() / IP() / TCP()), flow_stats=STLFlowLatencyStats(4)
+    )
+    client.remove_all_streams()
+    client.add_streams(late, ports=[0])
+    with pytest.raises(trex.TRexArgumentError, match="statistics need 16 octets of payload"):
+        client.start(ports=[0])
 
 
 def test_counters_go_on_over_runs_until_they_are_cleared(client: STLClient) -> None:

@@ -52,6 +52,7 @@ EXAMPLES = [
     ["stl_simple_pin_core"],
     ["stl_profile"],
     ["stl_simple_console_like"],
+    ["hlt_udp_simple", "-d", "3"],
 ]
 
 
@@ -702,6 +703,93 @@ def headers(api, client):
     print("TRex's own header is sent and read")
 
 
+def short(api, client):
+    """Packets without room for a signature: each group is counted by its mark, which is TRex's; so
+    are those that another TRex sends, and no others."""
+    import scapy.all as scapy
+
+    ether = scapy.Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+    tcp = scapy.TCP(sport=1025, dport=12)
+    packets = [
+        (7, ether / scapy.IP(src="16.0.0.1", dst="48.0.0.1", tos=8, id=1) / tcp / (b"x" * 6)),
+        (7, ether / scapy.IP(src="16.0.0.2", dst="48.0.0.1") / tcp / (b"x" * 6)),
+        (8, ether / scapy.Dot1Q(vlan=5) / scapy.IP(src="16.0.0.3", dst="48.0.0.1") / tcp),
+        (9, ether / scapy.IPv6(src="2001:db8::1", dst="2001:db8::2") / tcp),
+        # With room: the mark is there for another TRex alone.
+        (10, ether / scapy.IP(src="16.0.0.4", dst="48.0.0.1") / tcp / (b"x" * 16)),
+    ]
+    client.reset(ports=[0, 1])
+    for group, packet in packets:
+        for port, shift in ((0, 0), (1, 10)):
+            stats = api.STLFlowStats(pg_id=group + shift)
+            builder = api.STLPktBuilder(pkt=packet)
+            mode = api.STLTXSingleBurst(pps=500, total_pkts=100)
+            client.add_streams(
+                api.STLStream(packet=builder, mode=mode, flow_stats=stats), ports=[port]
+            )
+    client.clear_stats()
+    sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    sniffer.bind(("veth-b", 0))
+    sniffer.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE
+    sniffer.settimeout(3)
+    client.start(ports=[0, 1], force=True)
+    client.wait_on_traffic(ports=[0, 1], timeout=20)
+    settle(client, 1)
+    flows = client.get_stats()["flow_stats"]
+    for group, packets_of in ((7, 200), (8, 100), (9, 100), (10, 100)):
+        for port, shift in ((0, 0), (1, 10)):
+            flow = flows[group + shift]
+            counts = (flow["tx_pkts"][port], flow["rx_pkts"][1 - port], flow["rx_pkts"][port])
+            same(f"packets of group {group + shift}", counts, (packets_of, packets_of, 0))
+            octets = (flow["tx_bytes"][port], flow["rx_bytes"][1 - port])
+            same(f"octets of group {group + shift}", octets[0], octets[1])
+    # The kernel takes tags out of frames: what is left has TRex's marks.
+    marks = {"16.0.0.1": set(), "16.0.0.2": set(), "16.0.0.3": set(), "2001:db8::1": set()}
+    seen = 0
+    while seen < 400:
+        frame = scapy.Ether(sniffer.recv(2048))
+        if scapy.IPv6 in frame and frame[scapy.IPv6].src in marks:
+            ip = frame[scapy.IPv6]
+            marks[ip.src].add((ip.tc & 1, ip.fl))
+        elif scapy.IP in frame and frame[scapy.IP].src in marks:
+            ip = frame[scapy.IP]
+            whole = scapy.IP(bytes(ip))
+            del whole.chksum
+            same("checksum", scapy.IP(bytes(whole)).chksum, ip.chksum)
+            marks[ip.src].add((ip.tos & 1, ip.id))
+        else:
+            continue
+        seen += 1
+    sniffer.close()
+    same("one mark each", [len(found) for found in marks.values()], [1, 1, 1, 1])
+    found = {mark for marks_of in marks.values() for mark in marks_of}
+    same("different marks", len(found), 4)
+    same("the mark of the first group", marks["16.0.0.1"], {(1, 0xFF00)})
+    same("in TRex's range", all(bit == 1 and 0xFF00 <= id < 0xFF0F for bit, id in found), True)
+
+    # A stream that waits, and the packets of a TRex that has the same one.
+    client.reset(ports=[0, 1])
+    stats, mode = api.STLFlowStats(pg_id=5), api.STLTXSingleBurst(pps=1, total_pkts=1)
+    builder = api.STLPktBuilder(pkt=packets[0][1])
+    client.add_streams(
+        api.STLStream(packet=builder, mode=mode, flow_stats=stats, isg=60e6), ports=[0]
+    )
+    client.clear_stats()
+    client.start(ports=[0], force=True)
+    sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    sender.bind(("veth-a", 0))
+    for id, tos, times in ((0xFF00, 1, 6), (0xFF00, 0, 2), (0xFF01, 1, 2), (0x1234, 1, 2)):
+        other = packets[0][1].copy()
+        other[scapy.IP].id, other[scapy.IP].tos = id, tos
+        for _ in range(times):
+            sender.send(bytes(other))
+    sender.close()
+    settle(client, 1)
+    same("of another sender", client.get_stats()["flow_stats"][5]["rx_pkts"][1], 6)
+    client.stop(ports=[0])
+    print("short packets are counted by TRex's marks")
+
+
 def inside(folder, argv):
     library = unpack(folder)
     os.chdir(folder / "trex")
@@ -718,6 +806,7 @@ def inside(folder, argv):
             together(api, client)
             services(api, client, folder)
             hosts(api, client)
+            short(api, client)
             profiles(api, client, "--full" in argv, [a for a in argv if a[0] != "-"])
             if "--full" in argv:
                 many(api, client)
@@ -731,6 +820,7 @@ def inside(folder, argv):
             client = api.STLClient(sync_port=SYNC, async_port=ASYNC, verbose_level="critical")
             client.connect()
             headers(api, client)
+            short(api, client)
             client.disconnect()
         run_examples(folder, "stl", EXAMPLES if "--full" in argv else EXAMPLES[:1])
     except Failed as error:

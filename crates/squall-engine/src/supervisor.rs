@@ -126,6 +126,12 @@ pub enum EngineError {
     )]
     NewHosts(String),
     #[error(
+        "stream {0:?} cannot be counted: its frames have no signature, only a mark, and port {1} \
+         leaves frames to its own address to the machine's stack unless they have a signature\n  \
+         try {2},take=all, or an af_packet port"
+    )]
+    Unseen(String, String, String),
+    #[error(
         "the rate of stream {0:?} cannot change to bits per second: workers share it, its frames \
          have several lengths, and port {1} makes them inside the kernel, where a worker does not \
          see the lengths of the others\n  try a rate in frames per second, or cores = 1"
@@ -299,6 +305,7 @@ pub fn ready(
         }
     }
     for (number, stream) in (0..).zip(&plan.streams) {
+        check_mark(&plan, &ports, stream)?;
         number_trex(&settings, number, stream);
     }
     let (tell, sent_all) = mpsc::channel();
@@ -507,13 +514,31 @@ impl Orders {
     }
 }
 
-/// Receivers know a stream with TRex's header by its number.
+/// Receivers know a stream with TRex's header or mark by its number.
 fn number_trex(settings: &Settings, number: u32, stream: &PlanStream) {
-    if let (Some(ids), Some(mark), Ok(number)) =
-        (&settings.measure.trex, stream.program.trex(), u16::try_from(number))
-    {
+    let (Some(ids), Ok(number)) = (&settings.measure.trex, u16::try_from(number)) else { return };
+    if let Some(mark) = stream.program.trex() {
         ids.set(mark.hw_id, number);
     }
+    if let Some(group) = stream.program.group() {
+        ids.set_group(group, number);
+    }
+}
+
+/// Frames that nobody but the machine's stack receives would all seem lost.
+fn check_mark(
+    plan: &Plan,
+    ports: &[Box<dyn Port>],
+    stream: &PlanStream,
+) -> Result<(), EngineError> {
+    let marked = stream.program.group().is_some();
+    let receives = |port: usize| plan.workers.iter().any(|w| w.rx.iter().any(|rx| rx.0 == port));
+    let Some(port) = (0..ports.len()).find(|&p| marked && receives(p) && !ports[p].takes_all())
+    else {
+        return Ok(());
+    };
+    let address = ports[port].facts().address.clone();
+    Err(EngineError::Unseen(stream.name.clone(), plan.ports[port].name.clone(), address))
 }
 
 /// Where frames are no longer due.
@@ -910,8 +935,9 @@ impl Running {
                     return Err(EngineError::Uncounted(stream.name, port));
                 }
                 Change::Add(mut stream, next) => {
+                    check_mark(&self.plan, &self.ports, &stream)?;
                     let number = self.names.len() as u32;
-                    if number > u16::MAX.into() && stream.program.signature().is_some() {
+                    if number > u16::MAX.into() && stream.program.is_known() {
                         return Err(EngineError::TooMany(stream.name));
                     }
                     if let Some(program) = stream.program.renumbered(number) {

@@ -459,7 +459,9 @@ impl Receiving {
                 match *measured {
                     true => {
                         signed.clear();
-                        signed.extend(batch.iter().map(|(octets, _)| self.seen.is_signed(octets)));
+                        signed.extend(
+                            batch.iter().map(|(octets, _)| self.seen.is_of_a_stream(octets)),
+                        );
                         claims.extend_from_slice(signed);
                     }
                     false => claims.resize(batch.frames.len(), false),

@@ -45,7 +45,7 @@ pub struct Measure {
     pub flows: Option<FlowSettings>,
     /// What is told apart of each stream by what stands there; of none, nothing is.
     pub places: Arc<[Place]>,
-    /// Streams whose frames have TRex's header in the place of a signature.
+    /// Streams whose frames have TRex's header or mark in the place of a signature.
     pub trex: Option<Arc<HwIds>>,
 }
 
@@ -58,7 +58,7 @@ pub struct Receiver {
     /// GSO frames that came whole, and the frames in them, which are among `packets`.
     pub gso_frames: u64,
     pub segments: u64,
-    /// Frames without a signature of ours.
+    /// Frames of no stream, as they have neither a signature nor the mark of one.
     pub unsigned: u64,
     /// Frames with TRex's header that are counted for no stream.
     pub trex: TrexErrors,
@@ -77,6 +77,7 @@ pub struct Receiver {
     clock_offset: u64,
     count_only: bool,
     restarts: bool,
+    link: Link,
     trex_flows: Option<Box<TrexFlows>>,
     last: Option<Nanos>,
     /// By the signature's stream number; grows with the numbers seen.
@@ -91,6 +92,8 @@ pub struct StreamRx {
     pub octets: u64,
     pub sequence: SequenceTracker,
     pub delay: DelayTracker,
+    /// Of the packets, those known by a mark, which are in no tracker.
+    pub marked: u64,
 }
 
 /// The counters of a [`StreamRx`], without its trackers.
@@ -123,12 +126,17 @@ impl StreamRx {
         StreamCounters {
             packets: self.packets,
             octets: self.octets,
-            unique: self.sequence.counts().unique,
+            unique: self.unique(),
             missing: self.sequence.missing_so_far(),
             reordered: self.sequence.counts().reordered,
             gaps: self.sequence.gaps(),
             delay: self.delay.summary(),
         }
+    }
+
+    /// First copies; of those with a mark only, each is taken for one.
+    pub fn unique(&self) -> u64 {
+        self.sequence.counts().unique + self.marked
     }
 
     /// One frame; `restarts`: it may be the first of a sender that begins anew.
@@ -206,6 +214,7 @@ impl Receiver {
                 .map(|flows| Box::new(Flows::new(flows, measure.gap_bins.as_ref()).on(link))),
             tracked: (!measure.places.is_empty()).then(|| Box::new(Tracked::new(&measure.places))),
             restarts: measure.flows.as_ref().is_some_and(|flows| flows.restarts),
+            link,
             trex_flows: measure.trex.clone().map(|ids| Box::new(TrexFlows::new(ids))),
             ..Self::default()
         }
@@ -229,8 +238,7 @@ impl Receiver {
         }
         self.arrival(time);
         let Some(signature) = self.read(octets) else {
-            self.unsigned += 1;
-            return;
+            return self.count_unsigned(octets, 1, len);
         };
         let (restarts, delay) = (self.restarts, self.delay(signature, time));
         if let Some(tracked) = &mut self.tracked {
@@ -256,7 +264,12 @@ impl Receiver {
 
     /// A frame of a stream of the run says itself whose it is.
     #[inline]
-    pub fn is_signed(&self, octets: &[u8]) -> bool {
+    pub fn is_of_a_stream(&self, octets: &[u8]) -> bool {
+        self.is_signed(octets) || self.marked(octets).is_some()
+    }
+
+    #[inline]
+    fn is_signed(&self, octets: &[u8]) -> bool {
         Signature::read(octets).is_some()
             || self.trex_flows.as_ref().is_some_and(|flows| flows.knows(octets))
     }
@@ -264,6 +277,24 @@ impl Receiver {
     #[inline]
     fn read(&mut self, octets: &[u8]) -> Option<Signature> {
         Signature::read(octets).or_else(|| self.trex_flows.as_mut()?.read(octets, &mut self.trex))
+    }
+
+    #[inline]
+    fn marked(&self, octets: &[u8]) -> Option<u16> {
+        self.trex_flows.as_ref()?.marked(octets, self.link)
+    }
+
+    /// Counts frames without a signature, `octets` long together; `first` is one of them.
+    #[inline]
+    fn count_unsigned(&mut self, first: &[u8], frames: u64, octets: u64) {
+        let Some(number) = self.marked(first) else {
+            self.unsigned += frames;
+            return;
+        };
+        let stream = self.stream_mut(number);
+        stream.packets += frames;
+        stream.marked += frames;
+        stream.octets += octets;
     }
 
     /// Counts a frame that another has taken: `wire_len` octets without FCS, joined as `cut` says.
@@ -333,7 +364,7 @@ impl Receiver {
                         }
                         row.push(self.delay(signature, time), time.0, len);
                     }
-                    None => self.unsigned += 1,
+                    None => self.count_unsigned(octets, 1, len),
                 }
             }
             if n == 0 {
@@ -382,7 +413,7 @@ impl Receiver {
             return segments_of(octets, cut).for_each(&mut Vec::new(), each);
         }
         self.count(wire_len, cut);
-        self.unsigned += u64::from(cut.segments(wire_len));
+        self.count_unsigned(octets, cut.segments(wire_len).into(), cut.octets(wire_len));
         self.arrival(time);
         if let Some(flows) = &mut self.flows {
             let each =
@@ -425,6 +456,7 @@ impl Receiver {
                 packets: s.packets,
                 octets: s.octets,
                 sequence: s.sequence.clone(),
+                marked: s.marked,
                 ..StreamRx::default()
             })
         };

@@ -263,6 +263,7 @@ impl<'a> Flows<'a> {
                 next: None,
                 latency: signed,
                 trex: None,
+                trex_group: None,
                 late: Late::default(),
                 vary,
                 recompute: Recompute::All,

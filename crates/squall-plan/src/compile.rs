@@ -8,6 +8,7 @@ use squall_profile::{
 };
 use squall_program::{
     Gap, GapLaw, Law, Pattern, Program, ProgramError, Shape, Sizes, Spec, VarSpec, mix, signature,
+    trex::{Mark, MarkPlace},
 };
 use squall_units::{Division, FCS_LEN, L1_OVERHEAD, Picos, RateUnit, Segmentation};
 use squall_wire::{BuildError, Frame};
@@ -79,7 +80,10 @@ pub fn compile(
     if let Some(flows) = &mut flows {
         flows.sides.retain(|side| here(side.port));
     }
-    trex_twice(profile).for_each(|problem| mistakes.add(problem));
+    let hw_id = |stream: &Stream| stream.trex.map(|mark| mark.hw_id.into());
+    twice(profile, "trex_hw_id", hw_id).for_each(|problem| mistakes.add(problem));
+    let group = |stream: &Stream| stream.trex_group;
+    twice(profile, "trex_group", group).for_each(|problem| mistakes.add(problem));
     mistakes.check()?;
     let wrong = |message: String| {
         let mut mistakes = Mistakes::of(profile);
@@ -367,10 +371,14 @@ impl Warnings {
             FieldRef::Offset { .. } => true,
         });
         for warning in squall_wire::warnings(frame).into_iter().filter(|_| !varies) {
-            match self.0.iter_mut().find(|(text, ..)| *text == warning) {
-                Some((.., streams)) => *streams += 1,
-                None => self.0.push((warning, stream.name.clone(), 1)),
-            }
+            self.add(warning, stream);
+        }
+    }
+
+    fn add(&mut self, warning: String, stream: &Stream) {
+        match self.0.iter_mut().find(|(text, ..)| *text == warning) {
+            Some((.., streams)) => *streams += 1,
+            None => self.0.push((warning, stream.name.clone(), 1)),
         }
     }
 
@@ -382,13 +390,17 @@ impl Warnings {
     }
 }
 
-/// Streams that TRex's header does not tell from an earlier one.
-fn trex_twice(profile: &Profile) -> impl Iterator<Item = Diagnostic> + '_ {
-    let signed = || profile.streams.iter().filter_map(|stream| Some((stream, stream.trex?.hw_id)));
-    signed().enumerate().filter_map(move |(i, (stream, hw_id))| {
-        let (first, _) = signed().take(i).find(|(_, other)| *other == hw_id)?;
+/// Streams that receivers cannot distinguish from an earlier one by the number that `key` gives.
+fn twice<'a>(
+    profile: &'a Profile,
+    key: &'a str,
+    number: impl Fn(&Stream) -> Option<u16> + Copy + 'a,
+) -> impl Iterator<Item = Diagnostic> + 'a {
+    let numbered = move || profile.streams.iter().filter_map(move |s| Some((s, number(s)?)));
+    numbered().enumerate().filter_map(move |(i, (stream, own))| {
+        let (first, _) = numbered().take(i).find(|(_, other)| *other == own)?;
         let (name, first) = (&stream.name, &first.name);
-        let text = format!("stream {name:?}: trex_hw_id = {hw_id} is that of stream {first:?}");
+        let text = format!("stream {name:?}: {key} = {own} is that of stream {first:?}");
         Some(Diagnostic::at(stream.at, text, vec!["try one that no other stream has".into()]))
     })
 }
@@ -403,12 +415,12 @@ fn program(
     warnings: &mut Warnings,
 ) -> Result<Program, Diagnostic> {
     let name = &stream.name;
-    if stream.latency && index >= MAX_SIGNED {
+    if (stream.latency || stream.trex_group.is_some()) && index >= MAX_SIGNED {
         return Err(Diagnostic::at(
             stream.at,
             format!(
                 "stream {name:?} is number {}, but only the first {MAX_SIGNED} can have latency = \
-                 true",
+                 true or trex_group",
                 index + 1
             ),
             vec!["try fewer streams, or one stream with field programs instead of many".into()],
@@ -437,13 +449,55 @@ fn program(
         ));
     }
     let vars = vars(stream, &frame, seeds)?;
+    if let Some(group) = stream.trex_group {
+        mark(group, stream, &mut frame, &vars)?;
+        let text = "its frames have a mark and no signature: loss is the number sent less the \
+                    number received; duplicates, order and delay are not measured";
+        warnings.add(text.into(), stream);
+    }
     warnings.check(stream, &frame);
     let shown = frame.layers.iter().map(|l| l.header.name).collect::<Vec<_>>().join("/");
     let cut = cut(stream, &frame, &sizes, &vars, limits, port)?;
     let spec = Spec { frame, sizes, vars, signature: stream.latency.then_some(index as u16) };
     Program::build(spec)
-        .map(|program| program.with_cut(cut).with_trex(stream.trex))
+        .map(|program| program.with_cut(cut).with_trex(stream.trex).with_group(stream.trex_group))
         .map_err(|e| explain(e, stream, &shown))
+}
+
+/// Gives the frame the mark of TRex's packet group `group`, by which receivers count it.
+fn mark(
+    group: u16,
+    stream: &Stream,
+    frame: &mut Frame,
+    vars: &[VarSpec],
+) -> Result<(), Diagnostic> {
+    let problem = |at, why: &str, hint: &str| {
+        let text = format!("stream {:?}: trex_group = {group}: {why}", stream.name);
+        Diagnostic::at(at, text, vec![hint.into()])
+    };
+    let Some(place) = MarkPlace::of(frame) else {
+        let why = format!("{} has no IP header that receivers look at", frame.names());
+        let hint = "expected eth, any vlan, mpls, pppoe, and ipv4 or ipv6";
+        return Err(problem(stream.packet_at, &why, hint));
+    };
+    if stream.segment.is_some() {
+        // Whoever cuts a frame numbers the parts.
+        let why = "frames that are cut have different identifications";
+        return Err(problem(stream.segment_at, why, "try without segment"));
+    }
+    let writes = |(_, var): &(&Vary, &VarSpec)| place.overlaps(&(var.bit..var.bit + var.bits));
+    if let Some((vary, _)) = stream.vary.iter().zip(vars).find(writes) {
+        let why = "a field program writes over the mark, which is the IPv4 identification and the \
+                   lowest bit of the type of service, or the IPv6 flow label and the lowest bit of \
+                   the traffic class";
+        return Err(problem(
+            vary.at,
+            why,
+            "try latency = true and a frame with 16 octets of payload",
+        ));
+    }
+    place.write(&mut frame.bytes, Mark::of_group(group));
+    Ok(())
 }
 
 /// The frame at its longest, and the law of lengths without FCS.

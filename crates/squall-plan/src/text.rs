@@ -315,6 +315,9 @@ fn traits(stream: &Stream, planned: &PlanStream, profile: &Profile) -> String {
     if stream.latency {
         text += ", signed";
     }
+    if stream.trex_group.is_some() {
+        text += ", marked";
+    }
     if let Some(frames) = planned.program.ring_frames() {
         text += &format!(", all {} frames made ahead", human::count(frames as u64));
     }

@@ -296,6 +296,10 @@ impl Port for XdpPort {
         Ok(Box::new(rx))
     }
 
+    fn takes_all(&self) -> bool {
+        self.facts.rx_queues == 0 || self.options.take() == Take::All
+    }
+
     fn serve(&mut self, hosts: &Hosts) -> io::Result<()> {
         // Who says what is to be taken knows why.
         if self.options.take.is_some() {

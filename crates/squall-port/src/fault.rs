@@ -365,6 +365,10 @@ impl Port for FaultPort {
         self.port.facts()
     }
 
+    fn takes_all(&self) -> bool {
+        self.port.takes_all()
+    }
+
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
         let inner = self.port.open_tx(queue, max_frame)?;
         let slots = Slots::new(BATCH, max_frame as usize);

@@ -196,6 +196,12 @@ pub trait Port: Send {
         true
     }
 
+    /// Whether frames are received whatever is in them. Else some are left to the machine's stack:
+    /// of those to its own address all but frames with a signature, say.
+    fn takes_all(&self) -> bool {
+        true
+    }
+
     /// Whether the port makes its frames itself: then it has a generator for each sending queue,
     /// and no [`TxQueue`].
     fn generates(&self) -> bool {

@@ -131,6 +131,7 @@ impl Profile {
         set("trex_hw_id", stream.trex.map(|trex| json!(trex.hw_id)));
         let flow_seq = stream.trex.map(|trex| trex.flow_seq).filter(|seq| *seq != 1);
         set("trex_flow_seq", flow_seq.map(|seq| json!(seq)));
+        set("trex_group", stream.trex_group.map(|group| json!(group)));
         set("late", (stream.late != Late::default()).then(|| json!(stream.late.to_string())));
         set(
             "recompute",

@@ -77,6 +77,9 @@ pub struct Stream {
     pub latency: bool,
     /// With `latency`: TRex's header takes the place of Squall's signature.
     pub trex: Option<TrexMark>,
+    /// Without `latency`: frames have the mark of this packet group of TRex, below
+    /// [`squall_units::TREX_GROUPS`], and are counted by it at the receiver.
+    pub trex_group: Option<u16>,
     pub late: Late,
     pub vary: Vec<Vary>,
     pub recompute: Recompute,

@@ -106,6 +106,9 @@ pub struct Program {
     pub(crate) ahead: Ahead,
     /// Those that are not the same in every frame; of each the padding at the frame's end.
     pub(crate) crcs: Box<[(CrcField, usize)]>,
+    /// The packet group of TRex whose mark is in the template; at the end, as filling has no use
+    /// for it.
+    pub(crate) group: Option<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -259,6 +262,7 @@ impl Program {
             signature,
             trex: None,
             ahead: Ahead::default(),
+            group: None,
         };
         program.settle(variable);
         let small = longest.min(program.head.len());
@@ -335,6 +339,22 @@ impl Program {
     /// The frames have TRex's header in the place of Squall's signature.
     pub fn trex(&self) -> Option<TrexMark> {
         self.trex
+    }
+
+    /// The same frames, which have the mark of this packet group of TRex and no signature.
+    pub fn with_group(self, group: Option<u16>) -> Self {
+        assert!(group.is_none() || self.signature.is_none(), "frames are known by one of the two");
+        Self { group, ..self }
+    }
+
+    /// The packet group of TRex by whose mark receivers know the frames.
+    pub fn group(&self) -> Option<u16> {
+        self.group
+    }
+
+    /// Whether receivers know whose the frames are.
+    pub fn is_known(&self) -> bool {
+        self.signature.is_some() || self.group.is_some()
     }
 
     /// How a port is to cut the frames.

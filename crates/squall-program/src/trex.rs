@@ -1,12 +1,21 @@
-//! The header with which TRex's streams with latency end, in the place of a signature.
+//! By what TRex knows the frames of its streams: a header at the end, or a mark in the IP header.
 //!
+//! Streams with latency end with the header, in the place of a signature:
 //! 16 octets of TRex's `flow_stat_payload_header`, little-endian: magic 0xab (8 bits), flow_seq (8),
 //! hw_id (16), seq (32), time_stamp (64). It has no check of its own: a receiver takes it for one
 //! only with an hw_id that a stream of the run has.
+//!
+//! The mark of other streams with statistics is the IPv4 identification together with the lowest
+//! bit of the type of service; in IPv6 the flow label together with the lowest bit of the traffic
+//! class. It needs no payload, and says no more than the packet group.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+};
 
-use squall_units::{TREX_HW_IDS, TREX_MAGIC, TrexMark};
+use squall_units::{TREX_GROUPS, TREX_HW_IDS, TREX_MAGIC, TrexMark};
+use squall_wire::{Frame, checksum};
 
 /// TRex begins so close below 2^32 that a wrap comes early.
 const FIRST_SEQUENCE: u32 = u32::MAX - 1;
@@ -47,27 +56,153 @@ impl Header {
     }
 }
 
-/// Which stream of a run has an hw_id: written where streams are added, read by all receivers.
+/// What the mark of a packet group says, or that of all streams with latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(u16);
+
+/// Groups from 0 on. TRex counts from there with NICs that filter by the upper octet; what does not
+/// fit is in the rest of the range that it reserves.
+const GROUPS: Range<u16> = 0xff00..0xffff;
+const MORE_GROUPS: u16 = u16::MAX - TREX_GROUPS;
+
+impl Mark {
+    pub const LATENCY: Self = Self(u16::MAX);
+
+    /// # Panics
+    /// If `number` is not below [`TREX_GROUPS`].
+    pub fn of_group(number: u16) -> Self {
+        assert!(number < TREX_GROUPS, "a number below {TREX_GROUPS}");
+        match GROUPS.len() as u16 {
+            few if number < few => Self(GROUPS.start + number),
+            few => Self(MORE_GROUPS + number - few),
+        }
+    }
+
+    /// The number of the group.
+    #[inline]
+    pub fn group(self) -> Option<u16> {
+        match self.0 {
+            id if GROUPS.contains(&id) => Some(id - GROUPS.start),
+            id @ MORE_GROUPS..0xff00 => Some(id - MORE_GROUPS + GROUPS.len() as u16),
+            _ => None,
+        }
+    }
+
+    /// Reads an IP packet.
+    #[inline]
+    pub fn read(packet: &[u8]) -> Option<Self> {
+        let &[version, class, high, low, id @ ..]: &[u8; 6] = packet.first_chunk()?;
+        match version >> 4 {
+            4 if class & 1 == 1 => Some(Self(u16::from_be_bytes(id))),
+            6 if class & V6_MASK == V6_BIT => Some(Self(u16::from_be_bytes([high, low]))),
+            _ => None,
+        }
+    }
+}
+
+/// The lowest bit of the traffic class, and above it in the octet those of the flow label that are
+/// no part of a mark and 0.
+const V6_BIT: u8 = 0x10;
+const V6_MASK: u8 = 0x1f;
+
+/// Headers that receivers look for IP after, themselves after Ethernet.
+const BEFORE_IP: [&str; 4] = ["vlan", "mpls", "pppoe", "ppp"];
+
+/// Where a mark stands: in the outermost IP header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkPlace {
+    ip: usize,
+    v6: bool,
+}
+
+impl MarkPlace {
+    /// `None`: there is no IP header that receivers would find.
+    pub fn of(frame: &Frame) -> Option<Self> {
+        let known = |layer: &&squall_wire::LayerAt| BEFORE_IP.contains(&layer.header.name);
+        let (ethernet, layers) = frame.layers.split_first()?;
+        let layer = layers.iter().find(|layer| !known(layer))?;
+        if ethernet.header.name != "eth" {
+            return None;
+        }
+        let v6 = match layer.header.name {
+            "ipv4" => false,
+            "ipv6" => true,
+            _ => return None,
+        };
+        Some(Self { ip: layer.offset, v6 })
+    }
+
+    /// Marks the frame that this is of, and sets the checksum of its IPv4 header.
+    pub fn write(self, frame: &mut [u8], Mark(id): Mark) {
+        let packet = &mut frame[self.ip..];
+        if self.v6 {
+            packet[1] = packet[1] & !V6_MASK | V6_BIT;
+            packet[2..4].copy_from_slice(&id.to_be_bytes());
+            return;
+        }
+        packet[1] |= 1;
+        packet[4..6].copy_from_slice(&id.to_be_bytes());
+        packet[10..12].fill(0);
+        let len = usize::from(packet[0] & 15) * 4;
+        let sum = !checksum::fold(checksum::sum(&packet[..len]));
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+
+    /// Whether one of these bits of the frame, counted from its first, is the mark's.
+    pub fn overlaps(self, bits: &Range<usize>) -> bool {
+        let first = self.ip * 8;
+        let own = if self.v6 { [11..16, 16..32] } else { [15..16, 32..48] };
+        own.iter().any(|own| bits.start < first + own.end && first + own.start < bits.end)
+    }
+}
+
+/// Which stream of a run has an hw_id, and which a packet group's mark: written where streams are
+/// added, read by all receivers.
 #[derive(Debug)]
-pub struct HwIds([AtomicU32; TREX_HW_IDS as usize]);
+pub struct HwIds {
+    headers: [AtomicU32; TREX_HW_IDS as usize],
+    groups: [AtomicU32; TREX_GROUPS as usize],
+    /// There are any: else nobody looks for marks.
+    marks: AtomicBool,
+}
 
 /// No stream has that number.
 const FREE: u32 = u32::MAX;
 
 impl Default for HwIds {
     fn default() -> Self {
-        Self([const { AtomicU32::new(FREE) }; TREX_HW_IDS as usize])
+        Self {
+            headers: [const { AtomicU32::new(FREE) }; TREX_HW_IDS as usize],
+            groups: [const { AtomicU32::new(FREE) }; TREX_GROUPS as usize],
+            marks: AtomicBool::new(false),
+        }
     }
 }
 
 impl HwIds {
     pub fn set(&self, hw_id: u8, stream: u16) {
-        self.0[usize::from(hw_id)].store(stream.into(), Ordering::Relaxed);
+        self.headers[usize::from(hw_id)].store(stream.into(), Ordering::Relaxed);
     }
 
     #[inline]
     pub fn stream(&self, hw_id: u8) -> Option<u16> {
-        u16::try_from(self.0[usize::from(hw_id)].load(Ordering::Relaxed)).ok()
+        u16::try_from(self.headers[usize::from(hw_id)].load(Ordering::Relaxed)).ok()
+    }
+
+    pub fn set_group(&self, number: u16, stream: u16) {
+        self.groups[usize::from(number)].store(stream.into(), Ordering::Relaxed);
+        self.marks.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether any stream is known by its mark.
+    #[inline]
+    pub fn has_groups(&self) -> bool {
+        self.marks.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub fn stream_of_group(&self, number: u16) -> Option<u16> {
+        u16::try_from(self.groups[usize::from(number)].load(Ordering::Relaxed)).ok()
     }
 }
 
@@ -99,6 +234,71 @@ mod tests {
             let mark = TrexMark { hw_id: r as u8 & 127, flow_seq: (r >> 8) as u8 };
             let header = Header { mark, sequence: (r >> 32) as u32, time: crate::mix(4, k) };
             assert_eq!(Header::read(&octets(header)), Some(header));
+        }
+    }
+
+    fn frame(text: &str) -> Frame {
+        let packet = squall_wire::Packet::parse(text).unwrap();
+        packet.build(None, &|_| unreachable!(), 0).unwrap()
+    }
+
+    #[test]
+    fn each_group_has_a_mark_of_its_own_in_the_range_that_trex_reserves() {
+        let ids: Vec<u16> = (0..TREX_GROUPS).map(|group| Mark::of_group(group).0).collect();
+        assert_eq!((ids[0], ids[254], ids[255], ids[1022]), (0xff00, 0xfffe, 0xfc00, 0xfeff));
+        for (group, id) in (0..).zip(&ids) {
+            assert_eq!(Mark(*id).group(), Some(group));
+        }
+        assert_eq!([0xfbff, 0xffff].map(|id| Mark(id).group()), [None, None]);
+    }
+
+    #[test]
+    fn a_mark_that_was_written_is_read_and_the_checksum_is_right() {
+        for (text, at, octets) in [
+            ("eth/ipv4(tos=4,id=7)/tcp", 14, [0x45, 5, 0, 40, 0xff, 3]),
+            ("eth/vlan/vlan/ipv4/udp", 22, [0x45, 1, 0, 28, 0xff, 3]),
+            ("eth/mpls/ipv4/udp", 18, [0x45, 1, 0, 28, 0xff, 3]),
+            // The flow label loses its upper 4 bits.
+            (
+                "eth/ipv6(traffic_class=0x20,flow_label=0xabcde)/udp",
+                14,
+                [0x62, 0x10, 0xff, 3, 0, 8],
+            ),
+        ] {
+            let mut frame = frame(text);
+            frame.fill_checksums();
+            let place = MarkPlace::of(&frame).expect(text);
+            place.write(&mut frame.bytes, Mark::of_group(3));
+            assert_eq!(frame.bytes[at..at + 6], octets, "{text}");
+            assert_eq!(Mark::read(&frame.bytes[at..]), Some(Mark::of_group(3)), "{text}");
+            // Only a checksum that is right is listed.
+            let listed = Frame::dissect(frame.bytes.clone()).checksums;
+            assert_eq!(listed.len(), frame.checksums.len(), "{text}");
+        }
+        assert_eq!(Mark::read(&[0x45, 0, 0, 40, 0xff, 3]), None, "without the bit");
+        assert_eq!(Mark::read(&[0x60, 0x1f, 0xff, 3, 0, 8]), None, "another flow label");
+        assert_eq!(Mark::read(&[0x45, 1, 0, 40, 0xff]), None, "cut");
+        for text in ["eth", "eth/arp", "eth/mpls/eth/ipv4/udp"] {
+            assert_eq!(MarkPlace::of(&frame(text)), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn fields_that_vary_are_found_to_overlap_a_mark() {
+        let overlaps = |text: &str, name: &str| {
+            let frame = frame(text);
+            let field = frame.field(name).unwrap();
+            MarkPlace::of(&frame).unwrap().overlaps(&(field.bit..field.bit + field.bits))
+        };
+        for (text, names, expected) in [
+            ("eth/vlan/ipv4/udp", ["ipv4.id", "ipv4.tos"], true),
+            ("eth/vlan/ipv4/udp", ["ipv4.length", "ipv4.dst"], false),
+            ("eth/ipv6/udp", ["ipv6.flow_label", "ipv6.traffic_class"], true),
+            ("eth/ipv6/udp", ["ipv6.length", "ipv6.src"], false),
+        ] {
+            for name in names {
+                assert_eq!(overlaps(text, name), expected, "{text}: {name}");
+            }
         }
     }
 

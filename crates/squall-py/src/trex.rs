@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use serde_json::Value;
-use squall_trex::{Load, MACS, Problem, Setting, Statistics, Stream, Unit, translate};
+use squall_trex::{Asked, Load, MACS, Problem, Setting, Statistics, Stream, Unit, translate};
 
 fn wrong(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -29,7 +29,8 @@ pub fn trex_factor(
     py.detach(|| squall_trex::factor(Load::Total(unit, value), &streams, speed)).map_err(wrong)
 }
 
-/// Streams by number as a list of `[[stream]]` of the schema, on the port of this name.
+/// Streams by number as a list of `[[stream]]` of the schema, on the port of this name. `groups`:
+/// numbers of the packet groups of streams with statistics.
 #[pyfunction]
 pub fn trex_streams(
     py: Python<'_>,
@@ -38,8 +39,10 @@ pub fn trex_streams(
     port: &str,
     factor: f64,
     speed: Option<f64>,
+    groups: &str,
 ) -> PyResult<String> {
     let streams = read(streams)?;
+    let groups: BTreeMap<u32, u16> = serde_json::from_str(groups).map_err(wrong)?;
     let names: BTreeMap<u32, String> = serde_json::from_str(names).map_err(wrong)?;
     let setting = Setting {
         port: 0,
@@ -50,7 +53,8 @@ pub fn trex_streams(
     };
     let translated = py.detach(|| -> Result<Value, Problem> {
         let name = |number: u32| names.get(&number).cloned().unwrap_or_else(|| number.to_string());
-        let made = translate(&streams, &setting, name)?;
+        let number = |asked: Asked| groups.get(&asked.stream).copied();
+        let made = translate(&streams, &setting, name, number)?;
         let profile = squall_trex::of_port(port, made.into_iter().map(|one| one.stream).collect());
         Ok(profile.to_value()["stream"].take())
     });

@@ -15,10 +15,10 @@ use std::{
 use nodes::Nodes;
 
 use crate::report::{
-    Asked, CaptureReport, Contention, Cpu, Distribution, EndedBy, Host, PartReport, Patterns,
-    ReasonCode, ReceivedFlowsReport, ReceivedSourceReport, ReceiverRx, ReplayEdits, ReplayFlows,
-    ReplayRead, ReplayReport, ReplayShare, Report, RestReport, StreamReport, StreamRx, Verdict,
-    VerdictStatus, attack::AttackReport,
+    Asked, CaptureReport, Contention, Cpu, Distribution, EndedBy, Host, KnownBy, PartReport,
+    Patterns, ReasonCode, ReceivedFlowsReport, ReceivedSourceReport, ReceiverRx, ReplayEdits,
+    ReplayFlows, ReplayRead, ReplayReport, ReplayShare, Report, RestReport, StreamReport, StreamRx,
+    Verdict, VerdictStatus, attack::AttackReport,
 };
 
 /// Why reports are not those of one run.
@@ -340,6 +340,9 @@ impl Merge for StreamReport {
 impl Merge for StreamRx {
     fn merge(&mut self, other: &Self) {
         let heard = self.packets > 0;
+        if other.known_by == KnownBy::Mark {
+            self.known_by = KnownBy::Mark;
+        }
         for port in
             other.ports.iter().filter(|port| !self.ports.contains(*port)).collect::<Vec<_>>()
         {

@@ -561,7 +561,8 @@ pub struct RxReport {
     pub gso_frames: u64,
     #[serde(default)]
     pub segments: u64,
-    /// Frames without Squall's signature: of streams without `latency`, or of other senders.
+    /// Frames without Squall's signature: of streams without `latency` and `trex_group`, or of
+    /// other senders.
     pub unsigned_packets: u64,
     /// Frames lost between the interface and the process, by reason.
     pub drops: BTreeMap<String, u64>,
@@ -694,13 +695,28 @@ pub struct StreamReport {
     pub not_sent: BTreeMap<String, u64>,
     /// Actual minus due time of departure; no frame leaves early.
     pub departure_error_ns: Option<Distribution>,
-    /// Figures of the receivers; only of streams with `latency`.
+    /// Figures of the receivers; only of streams with `latency` or `trex_group`.
     pub rx: Option<StreamRx>,
 }
 
-/// Figures of a stream at its receivers, from signatures.
+/// How receivers know the frames of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KnownBy {
+    /// By a signature, which has a sequence number and the time of departure.
+    #[default]
+    Signature,
+    /// By a mark that is the same in all frames: `lost` is the number sent less the number
+    /// received, at the end of the run (0 until then), `duplicates` is what was received beyond
+    /// the number sent, and order and delay are not measured.
+    Mark,
+}
+
+/// Figures of a stream at its receivers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamRx {
+    #[serde(default)]
+    pub known_by: KnownBy,
     /// Ports that received it.
     pub ports: Vec<String>,
     /// Received packets, duplicates included.
@@ -748,6 +764,13 @@ pub struct StreamRx {
     /// Each port's own figures, where more than one received the stream: multicast, flooding.
     #[serde(default)]
     pub receivers: Vec<ReceiverRx>,
+}
+
+impl StreamRx {
+    /// Order, copies and delay are known.
+    pub fn is_signed(&self) -> bool {
+        self.known_by == KnownBy::Signature
+    }
 }
 
 /// Figures of a stream at one of its receivers.

@@ -46,6 +46,7 @@ pub struct Figures {
 impl Figures {
     pub fn of(report: &Report) -> Self {
         let received = |rx: &StreamRx| StreamRx {
+            known_by: rx.known_by,
             packets: rx.packets,
             duplicates: rx.duplicates,
             reordered: rx.reordered,
@@ -299,8 +300,10 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
         let Some(rx) = &stream.rx else { continue };
         let mut count = |name, help, value| all.count(name, help, &labels, value);
         count("squall_stream_rx_packets", "Frames received of a stream", rx.packets);
-        count("squall_stream_duplicate_packets", "Duplicate frames (RFC 5560)", rx.duplicates);
-        count("squall_stream_reordered_packets", "Reordered frames (RFC 4737)", rx.reordered);
+        if rx.is_signed() {
+            count("squall_stream_duplicate_packets", "Duplicate frames (RFC 5560)", rx.duplicates);
+            count("squall_stream_reordered_packets", "Reordered frames (RFC 4737)", rx.reordered);
+        }
         // It may shrink: what is on its way counts as lost until it comes.
         all.gauge(
             "squall_stream_lost_packets",

@@ -23,4 +23,6 @@ pub use load::{File, MACS, numbered, of_port};
 pub use problem::Problem;
 pub use server::{PortInfo, Server};
 pub use stream::{FlowStats, Instruction, Kind, Mode, Packet, Rate, Stream, Unit, VarOp, Vm};
-pub use translate::{Load, Macs, Setting, Statistics, Translated, factor, translate};
+pub use translate::{
+    Asked, GroupNumbers, Load, Macs, Setting, Statistics, Translated, factor, translate,
+};

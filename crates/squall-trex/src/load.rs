@@ -13,7 +13,7 @@ use squall_profile::{Format, Port, value_of};
 use squall_units::{TREX_HW_IDS, TrexMark};
 
 use crate::{
-    Astf, FlowSetting, Load, Macs, Setting, Statistics, Stream,
+    Astf, FlowSetting, GroupNumbers, Load, Macs, Setting, Statistics, Stream,
     stream::NULL,
     translate,
     translate::{FIRST_FLOW_SEQ, with_headers},
@@ -149,7 +149,7 @@ impl File<'_> {
             true => Statistics::Marks,
             false => Statistics::Signature,
         };
-        let mut streams = Vec::new();
+        let (mut streams, mut groups) = (Vec::new(), GroupNumbers::default());
         let mut marks =
             (0..TREX_HW_IDS as u8).map(|hw_id| TrexMark { hw_id, flow_seq: FIRST_FLOW_SEQ });
         for (place, (number_of_port, values)) in ports.iter().enumerate() {
@@ -167,7 +167,8 @@ impl File<'_> {
                 Some(name) => format!("{number_of_port}.{name}"),
                 None => format!("{number_of_port}.{number}"),
             };
-            let mut sent = translate(&numbered, &setting, name).map_err(wrong)?;
+            let mut sent =
+                translate(&numbered, &setting, name, |asked| groups.take(asked)).map_err(wrong)?;
             if statistics == Statistics::Trex {
                 with_headers(&mut sent, &numbered, &mut marks).map_err(wrong)?;
             }

@@ -37,7 +37,8 @@ use crate::{
     Load, Macs, Setting, Statistics, Stream, Unit,
     rpc::{self, Params, Refusal},
     traffic::{Asker, Place, PortCounts, Sent, Traffic},
-    translate, vm,
+    translate::{self, GroupNumbers},
+    vm,
 };
 
 /// What this server says that it is; clients ask for its major number and at most its minor.
@@ -994,7 +995,9 @@ impl Server {
             let own = profile.streams[&number].name.as_deref().unwrap_or_default();
             format!("{port}.{number} {own}").trim_end().to_owned() + &format!(" ({start})")
         };
-        let mut sent = translate::translate(&profile.streams, &setting, name)?;
+        let mut groups = self.groups_in_use();
+        let number = |asked| groups.take(asked);
+        let mut sent = translate::translate(&profile.streams, &setting, name, number)?;
         if sent.is_empty() {
             return Err(Refusal::failed("no enabled stream starts by itself"));
         }
@@ -1031,6 +1034,22 @@ impl Server {
         self.event(10, json!({ "port_id": port, "profile_id": id }));
         self.event(0, json!({ "port_id": port }));
         Ok(json!({ "multiplier": factor, "ts": now() }))
+    }
+
+    /// Numbers of packet groups that are in marks of what is sent.
+    fn groups_in_use(&self) -> GroupNumbers {
+        let mut groups = GroupNumbers::default();
+        for profile in self.ports.iter().flat_map(|port| port.profiles.values()) {
+            let sent = profile.active.iter().flat_map(|active| &active.sent);
+            let numbered = sent.filter_map(|one| Some((one, one.group?)));
+            for (one, number) in numbered {
+                if let Some(stream) = profile.streams.get(&one.number) {
+                    let counted = one.stream.trex_group.is_some();
+                    groups.add(stream.flow_stats.stream_id, number, counted);
+                }
+            }
+        }
+        groups
     }
 
     /// TRex's header for streams that start now, where they are to have one.
@@ -1190,6 +1209,7 @@ impl Server {
                 &profile.streams,
                 &Setting { load: Load::Factor(to), ..setting },
                 |n| n.to_string(),
+                |_| Some(0),
             )?;
             let profile = self.ports[port].profiles.entry(id).or_default();
             if let Some(active) = &mut profile.active {
@@ -1232,6 +1252,7 @@ impl Server {
                 &BTreeMap::from([(number, alone)]),
                 &Setting { load, ..setting },
                 |n| n.to_string(),
+                |_| Some(0),
             )?;
             rates.extend(made.iter().map(|made| (place, made.stream.rate)));
         }
@@ -1454,6 +1475,7 @@ fn packets_of(sent: &Sent) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine, engine::general_purpose::STANDARD};
     use std::sync::Arc;
 
     use squall::{Session as Run, driving::Driven};
@@ -1544,6 +1566,87 @@ mod tests {
         assert_eq!(last[..2], [2, 1], "one start, of the first hw_id");
         let marks = client.server.free_marks().expect("with headers");
         assert_eq!((marks.len(), marks[0]), (128, TrexMark { hw_id: 0, flow_seq: 3 }));
+    }
+
+    /// A TCP packet of so many octets.
+    fn tcp(octets: usize) -> Value {
+        let packet = squall_wire::Packet::parse("eth/ipv4/tcp").expect("a packet");
+        let build = packet.build(Some(octets), &|_| unreachable!(), 0).expect("room for headers");
+        json!(STANDARD.encode(&build.bytes))
+    }
+
+    /// Starts these streams of port 0 and waits for their end; the counters of these groups.
+    fn counted(client: &mut Client, streams: &[Value], groups: &[u32]) -> Value {
+        client.ask("remove_all_streams", json!({ "port_id": 0 })).expect("none");
+        for (number, stream) in streams.iter().enumerate() {
+            let stream = json!({ "port_id": 0, "stream_id": number, "stream": stream });
+            client.ask("add_stream", stream).expect("sound");
+        }
+        let mul = json!({ "type": "raw", "op": "abs", "value": 1 });
+        let start = json!({ "port_id": 0, "mul": mul, "duration": -1 });
+        client.ask("start_traffic", start).expect("it starts");
+        let until = Instant::now() + Duration::from_secs(20);
+        while !client.events().contains(&4) && Instant::now() < until {
+            client.server.look();
+        }
+        client.ask("get_pgid_stats", json!({ "pgids": groups })).expect("known")["flow_stats"]
+            .take()
+    }
+
+    #[test]
+    fn packets_without_room_for_a_signature_are_counted_by_their_groups() {
+        for headers in [false, true] {
+            let mut client = Client::with(&format!("trex-short-{headers}"), false, headers);
+            client.owned = client.acquire("ann", 1, false).expect("free");
+            let of = |octets: usize, group: u32, packets: u64| {
+                let mut stream = burst(packets);
+                stream["packet"]["binary"] = tcp(octets);
+                stream["flow_stats"]["stream_id"] = json!(group);
+                stream["flow_stats"]["rule_type"] = json!("stats");
+                stream
+            };
+            // Two of one group, another one, and one with a signature.
+            let streams = [of(60, 7, 200), of(64, 7, 100), of(60, 8, 50), of(90, 9, 30)];
+            let twice = counted(&mut client, &streams, &[7, 8, 9]);
+            for (group, packets, octets) in
+                [("7", 300, 200 * 64 + 100 * 68), ("8", 50, 50 * 64), ("9", 30, 30 * 94)]
+            {
+                let of = &twice[group];
+                assert_eq!(
+                    (&of["tp"]["0"], &of["rp"]["1"]),
+                    (&json!(packets), &json!(packets)),
+                    "{group}"
+                );
+                assert_eq!(
+                    (&of["tb"]["0"], &of["rb"]["1"]),
+                    (&json!(octets), &json!(octets)),
+                    "{group}"
+                );
+                assert_eq!(of["rp"]["0"], json!(0));
+            }
+            let groups = client.server.traffic.groups();
+            assert!(groups.values().all(|of| (of.lost, of.duplicates) == (0, 0)), "{groups:?}");
+            // The number that one had is another's now.
+            let again = counted(&mut client, &[of(60, 8, 20)], &[7, 8]);
+            assert_eq!((&again["7"], &again["8"]["rp"]["1"]), (&Value::Null, &json!(20)));
+            let mut late = of(60, 8, 20);
+            late["flow_stats"]["rule_type"] = json!("latency");
+            let late = json!({ "port_id": 0, "stream_id": 9, "stream": late });
+            let why = client.ask("add_stream", late).expect_err("no room");
+            assert!(why.text.contains("try a frame of 74 octets"), "{why:?}");
+        }
+    }
+
+    #[test]
+    fn groups_have_the_lowest_free_number_in_marks() {
+        let mut numbers = GroupNumbers::default();
+        let mut take =
+            |group, counted| numbers.take(translate::Asked { stream: 0, group, counted });
+        assert_eq!([take(7, false), take(9, true), take(7, false)], [0, 1, 0].map(Some));
+        // Only one that is counted by it can have a group's number; others of it have their own.
+        assert_eq!([take(7, true), take(7, true), take(9, true)], [0, 2, 3].map(Some));
+        assert!((4..1023).all(|number| take(100 + number, false) == Some(number as u16)));
+        assert_eq!((take(5000, false), take(7, true), take(7, false)), (None, None, Some(0)));
     }
 
     fn a_burst_counts(mut client: Client) -> Client {

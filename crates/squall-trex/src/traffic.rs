@@ -686,6 +686,7 @@ pub fn still(port: usize, name: String) -> ProfileStream {
         next: None,
         latency: false,
         trex: None,
+        trex_group: None,
         late: Late::default(),
         vary: Vec::new(),
         recompute: Recompute::All,

@@ -1,12 +1,16 @@
 //! The streams of a port as streams of a profile.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use squall_profile::{
     At, BurstEnd, Departures, Late, Mode, Next, PacketSource, Recompute, SizeLaw,
     Stream as ProfileStream,
 };
-use squall_units::{FCS_LEN, L1_OVERHEAD, MacAddr, Nanos, Rate, RateUnit, TREX_HW_IDS, TrexMark};
+use squall_program::trex::{Mark, MarkPlace};
+use squall_units::{
+    FCS_LEN, L1_OVERHEAD, MacAddr, Nanos, Rate, RateUnit, TREX_GROUPS, TREX_HW_IDS, TrexMark,
+};
+use squall_wire::Frame;
 
 use crate::{
     Problem,
@@ -45,7 +49,8 @@ pub struct Setting {
 /// How streams with statistics are known where they arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistics {
-    /// By a signature of ours, which measures each of them.
+    /// By a signature of ours, which measures each of them; those that have no room for it by
+    /// TRex's mark.
     Signature,
     /// Both, so that another TRex counts them, too; streams with latency have TRex's header in the
     /// place of the signature ([`with_headers`]).
@@ -64,10 +69,52 @@ pub struct Translated {
     pub number: u32,
     /// It is named `name(number)`; its `next` is an index into the list it is in.
     pub stream: ProfileStream,
+    /// The number in its packets' mark, if they have that of a packet group.
+    pub group: Option<u16>,
+}
+
+/// A stream whose packets need a mark: which number is that of its group?
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// As TRex's client numbers it.
+    pub stream: u32,
+    /// Its packet group.
+    pub group: u32,
+    /// The mark alone tells whose its packets are, and not only to TRex.
+    pub counted: bool,
+}
+
+/// Numbers of packet groups: each has the lowest that is free, as in TRex. Where several streams of
+/// one group are counted by their marks, all but the first have numbers of their own.
+#[derive(Clone, Debug, Default)]
+pub struct GroupNumbers {
+    of: HashMap<u32, u16>,
+    used: BTreeSet<u16>,
+    counted: BTreeSet<u16>,
+}
+
+impl GroupNumbers {
+    /// A stream of the group has that number.
+    pub fn add(&mut self, group: u32, number: u16, counted: bool) {
+        self.of.entry(group).or_insert(number);
+        self.used.insert(number);
+        if counted {
+            self.counted.insert(number);
+        }
+    }
+
+    /// `None`: all are in use.
+    pub fn take(&mut self, asked: Asked) -> Option<u16> {
+        let shared = |number: &u16| !(asked.counted && self.counted.contains(number));
+        let own = self.of.get(&asked.group).copied().filter(shared);
+        let number = own.or_else(|| (0..TREX_GROUPS).find(|free| !self.used.contains(free)))?;
+        self.add(asked.group, number, asked.counted);
+        Some(number)
+    }
 }
 
 /// Translates the streams of a port. Streams that send nothing are left out: their times are in the
-/// delays of those that follow.
+/// delays of those that follow. `number_of` gives numbers of packet groups; none: all are in use.
 ///
 /// # Errors
 /// The first stream that cannot be sent as it is, and why.
@@ -75,14 +122,10 @@ pub fn translate(
     streams: &BTreeMap<u32, Stream>,
     setting: &Setting,
     name: impl Fn(u32) -> String,
+    mut number_of: impl FnMut(Asked) -> Option<u16>,
 ) -> Result<Vec<Translated>, Problem> {
     let mut chain = Chain { streams, made: BTreeMap::new(), factor: 1.0, speed: setting.speed };
-    let mut groups: Vec<u32> = streams
-        .values()
-        .filter(|stream| stream.flow_stats.enabled && !stream.has_latency())
-        .map(|stream| stream.flow_stats.stream_id)
-        .collect();
-    groups.dedup();
+    let mut groups = BTreeMap::new();
     for (number, stream) in streams.iter().filter(|(_, stream)| stream.enabled) {
         let mut packet = stream.packet.binary.clone();
         let Macs { source, destination } = setting.macs;
@@ -92,13 +135,24 @@ pub fn translate(
         if stream.source_mac() == Mac::Port {
             packet[6..12].copy_from_slice(&source.0);
         }
-        if stream.flow_stats.enabled && setting.statistics != Statistics::Signature {
-            let group = groups.iter().position(|group| *group == stream.flow_stats.stream_id);
-            vm::mark(&mut packet, if stream.has_latency() { None } else { group });
+        let measured = stream.flow_stats.enabled && setting.statistics != Statistics::Marks;
+        let of = |problem: Problem| problem.of(label(*number, stream));
+        let mut made = vm::make(stream, packet, measured).map_err(of)?;
+        let counted = measured && !made.signed;
+        let marked = counted || setting.statistics != Statistics::Signature;
+        if stream.flow_stats.enabled && marked {
+            let group = stream.flow_stats.stream_id;
+            let asked = Asked { stream: *number, group, counted };
+            let group = match stream.has_latency() {
+                true => None,
+                false => {
+                    let number = number_of(asked).filter(|number| *number < TREX_GROUPS);
+                    Some(number.ok_or_else(no_number).map_err(of)?)
+                }
+            };
+            mark(&mut made.packet, group);
+            groups.extend(group.map(|group| (*number, (group, counted))));
         }
-        let signed = stream.flow_stats.enabled && setting.statistics != Statistics::Marks;
-        let made = vm::make(stream, packet, signed)
-            .map_err(|problem| problem.of(label(*number, stream)))?;
         chain.made.insert(*number, made);
     }
     chain.factor = match setting.load {
@@ -173,8 +227,9 @@ pub fn translate(
             after: None,
             self_start,
             next,
-            latency: stream.flow_stats.enabled && setting.statistics != Statistics::Marks,
+            latency: made.signed,
             trex: None,
+            trex_group: groups.get(number).filter(|(_, counted)| *counted).map(|(group, _)| *group),
             late: Late::default(),
             vary: made.vary.clone(),
             recompute: Recompute::Only(made.recompute.clone()),
@@ -185,9 +240,22 @@ pub fn translate(
             segment_at: At::default(),
             rate_at: At::default(),
         };
-        Translated { number: *number, stream }
+        Translated { number: *number, stream, group: groups.get(number).map(|(group, _)| *group) }
     };
     Ok(numbers.iter().map(one).collect())
+}
+
+fn no_number() -> Problem {
+    Problem::new(format!(
+        "TRex's marks distinguish {TREX_GROUPS} packet groups, and all are in use"
+    ))
+}
+
+/// Marks an IP packet as one of the group of this number, or as one with latency.
+fn mark(packet: &mut [u8], group: Option<u16>) {
+    if let Some(place) = MarkPlace::of(&Frame::dissect(packet.to_vec())) {
+        place.write(packet, group.map_or(Mark::LATENCY, Mark::of_group));
+    }
 }
 
 /// Gives each stream with latency TRex's header, and an hw_id of those that are `free`.

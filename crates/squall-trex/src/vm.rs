@@ -4,6 +4,7 @@
 //! meaning of each instruction, with its corner cases, is that of TRex v3.08.
 
 use squall_profile::{At, FieldRef, Op, SizeLaw, Turn, Vary};
+use squall_program::trex::MarkPlace;
 use squall_units::FCS_LEN;
 use squall_wire::{Frame, checksum};
 
@@ -29,6 +30,8 @@ pub(crate) struct Made {
     pub recompute: Vec<String>,
     /// Mean length without FCS.
     pub mean_len: f64,
+    /// They have a signature.
+    pub signed: bool,
 }
 
 /// A variable.
@@ -47,8 +50,9 @@ struct Write {
     turn: Turn,
 }
 
-/// Makes `stream`'s packets of `packet`, which has its MAC addresses already.
-pub(crate) fn make(stream: &Stream, packet: Vec<u8>, signed: bool) -> Result<Made, Problem> {
+/// Makes `stream`'s packets of `packet`, which has its MAC addresses already. Those that are to be
+/// measured have a signature, unless there is no room for it and TRex's mark can count them.
+pub(crate) fn make(stream: &Stream, packet: Vec<u8>, measured: bool) -> Result<Made, Problem> {
     let instructions = clamped(stream, packet.len())?;
     // Packets with latency are not cached.
     let cache = if stream.has_latency() { 0 } else { usize::from(stream.vm.cache) };
@@ -64,6 +68,7 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, signed: bool) -> Result<Mad
         vary: Vec::new(),
         sizes: SizeLaw::Natural,
         recompute: Vec::new(),
+        signed: false,
     };
     let mut writes = Vec::new();
     let mut fixes = Vec::new();
@@ -140,8 +145,8 @@ pub(crate) fn make(stream: &Stream, packet: Vec<u8>, signed: bool) -> Result<Mad
         repeat(&mut made, cache);
     }
     let frame = Frame::dissect(made.packet.clone());
-    if signed {
-        has_room(&made, &frame)?;
+    made.signed = measured && is_signed(stream, &made, &frame)?;
+    if made.signed {
         // The signature at the end varies, too.
         fixes.extend(frame.checksums.iter().map(|sum| sum.at));
     }
@@ -183,6 +188,32 @@ fn at(ops: &[Op], op: &Op, index: u128) -> (u128, u128) {
     }
 }
 
+/// Whether packets that are measured have a signature; else they are counted by TRex's mark.
+fn is_signed(stream: &Stream, made: &Made, frame: &Frame) -> Result<bool, Problem> {
+    let Err(why) = has_room(made, frame) else { return Ok(true) };
+    if stream.has_latency() {
+        return Err(why);
+    }
+    let also = |text: &str| Err(Problem::new(format!("{why}; without, {text}")));
+    let Some(place) = MarkPlace::of(frame) else {
+        return also("TRex's mark needs an IP header after Ethernet, VLAN or MPLS");
+    };
+    let bits = |vary: &Vary| match &vary.field {
+        FieldRef::Offset { offset, octets, mask } => {
+            let end = (offset + octets) * 8;
+            end - (64 - mask.leading_zeros() as usize)..end - mask.trailing_zeros() as usize
+        }
+        FieldRef::Name(_) => 0..0,
+    };
+    if made.vary.iter().any(|vary| place.overlaps(&bits(vary))) {
+        return also(
+            "no variable can be where TRex's mark is: the IPv4 identification and the lowest bit of \
+             the type of service, or the IPv6 flow label and the lowest bit of the traffic class",
+        );
+    }
+    Ok(false)
+}
+
 /// Whether a signature fits into the shortest packet, behind headers and variables.
 fn has_room(made: &Made, frame: &Frame) -> Result<(), Problem> {
     let ends = made.vary.iter().filter_map(|vary| match &vary.field {
@@ -206,29 +237,6 @@ fn has_room(made: &Made, frame: &Frame) -> Result<(), Problem> {
             made.packet.len() + SIGNATURE - free + FCS_LEN as usize
         ))),
     }
-}
-
-/// The first identification of groups, and that of packets with latency.
-const FIRST_GROUP: u16 = 0xff00;
-const WITH_LATENCY: u16 = 0xffff;
-
-/// Marks an IP packet as one of a group, or as one whose latency is measured.
-pub(crate) fn mark(packet: &mut [u8], group: Option<usize>) {
-    let frame = Frame::dissect(packet.to_vec());
-    let is_ip = |layer: &&squall_wire::LayerAt| ["ipv4", "ipv6"].contains(&layer.header.name);
-    let Some(layer) = frame.layers.iter().find(is_ip) else { return };
-    let id = group.map_or(WITH_LATENCY, |group| FIRST_GROUP.saturating_add(group as u16));
-    let at = layer.offset;
-    if layer.header.name == "ipv6" {
-        // The lowest bit of the traffic class, and the flow label.
-        packet[at + 1] = packet[at + 1] & 0xf0 | 0x10;
-        packet[at + 2..at + 4].copy_from_slice(&id.to_be_bytes());
-        return;
-    }
-    packet[at + 1] |= 1;
-    packet[at + 4..at + 6].copy_from_slice(&id.to_be_bytes());
-    // It was an IPv4 header a line above.
-    _ = fix_ipv4(packet, at);
 }
 
 /// The instructions, with variables that are lengths kept within 60 octets and the packet's length.
@@ -882,27 +890,53 @@ mod tests {
     }
 
     #[test]
-    fn packets_without_room_for_a_signature_are_refused() {
-        let signed = |vm| {
-            let stream = stream(vm);
-            make(&stream, stream.packet.binary.clone(), true).map(|made| made.mean_len)
+    fn packets_without_room_for_a_signature_are_counted_by_a_mark_or_refused() {
+        let of = |vm, rule: &str| {
+            let mut stream = stream(vm);
+            (stream.flow_stats.enabled, stream.flow_stats.rule_type) = (true, rule.into());
+            stream
         };
-        assert_eq!(signed(json!([])), Ok(81.0));
+        let make = |stream: &Stream| make(stream, stream.packet.binary.clone(), true);
+        let signed = |vm, rule| make(&of(vm, rule)).map(|made| made.signed);
+        assert_eq!(signed(json!([]), "latency"), Ok(true));
         let at = |offset: usize| json!([var("v", "inc", (1, 1, 3), 1, None), write("v", offset)]);
-        assert_eq!(signed(at(63)), Ok(81.0));
-        let behind = signed(at(64)).expect_err("a variable is where the signature is to be");
-        assert!(behind.to_string().contains("the packet has 15"), "{behind}");
+        assert_eq!(signed(at(63), "latency"), Ok(true));
+        // A variable is where the signature is to be.
+        assert_eq!(signed(at(64), "stats"), Ok(false));
+        let late = signed(at(64), "latency").expect_err("latency needs a signature");
+        assert!(late.to_string().contains("the packet has 15"), "{late}");
         let trim = |least: u64| {
             let trim = json!({ "type": "trim_pkt_size", "name": "v" });
             json!([var("v", "inc", (least, least, 81), 1, None), trim])
         };
-        assert_eq!(signed(trim(61)), Ok(71.0), "19 octets of payload and more");
-        let mut long = stream(json!([]));
+        assert_eq!(signed(trim(61), "stats"), Ok(true), "19 octets of payload and more");
+        let mut long = of(json!([]), "latency");
         // Of an IPv6 packet's 60 octets 6 are payload.
         long.packet.binary = [&[0; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 6, 59, 64]].concat();
         long.packet.binary.resize(60, 0);
-        let short = make(&long, long.packet.binary.clone(), true).map(|_| ());
-        assert!(short.expect_err("too short").to_string().contains("has 6: try a frame of 74"));
+        let short = make(&long).map(|_| ()).expect_err("too short");
+        assert!(short.to_string().contains("has 6: try a frame of 74"), "{short}");
+        long.flow_stats.rule_type = "stats".into();
+        assert_eq!(make(&long).map(|made| made.signed), Ok(false));
+        long.packet.binary[12..14].copy_from_slice(&[0x88, 0xb5]);
+        long.packet.binary.truncate(29);
+        let other = make(&long).map(|_| ()).expect_err("no IP");
+        assert!(other.to_string().contains("an IP header"), "{other}");
+    }
+
+    #[test]
+    fn a_variable_over_the_mark_is_refused_only_where_the_mark_is_needed() {
+        let at = |offset: usize, octets: usize| {
+            let mut stream =
+                stream(json!([var("v", "inc", (1, 1, 3), 1, None), write("v", offset)]));
+            stream.flow_stats.enabled = true;
+            make(&stream, stream.packet.binary[..octets].to_vec(), true).map(|made| made.signed)
+        };
+        assert_eq!(at(18, 81), Ok(true), "it has a signature");
+        let why = at(18, 50).expect_err("the identification").to_string();
+        assert!(why.contains("try a frame of") && why.contains("no variable can be"), "{why}");
+        assert!(at(14, 50).is_err(), "the type of service");
+        assert_eq!(at(20, 50), Ok(false), "behind it");
     }
 
     #[test]

@@ -17,7 +17,9 @@ pub use addr::MacAddr;
 pub use division::Division;
 pub use parse::{UnitError, parse_count, parse_octets};
 pub use rate::{Rate, RateUnit, near};
-pub use signature::{SIGNATURE_HASH, TREX_HW_IDS, TREX_MAGIC, TrexMark, signature_check};
+pub use signature::{
+    SIGNATURE_HASH, TREX_GROUPS, TREX_HW_IDS, TREX_MAGIC, TrexMark, signature_check,
+};
 pub use slot::{Cut, Offload, Segmentation, TxMeta};
 pub use suggest::suggest;
 pub use time::{Nanos, Picos};

@@ -21,6 +21,9 @@ pub const TREX_MAGIC: u8 = 0xab;
 /// TRex tells so many streams with latency apart.
 pub const TREX_HW_IDS: u16 = 128;
 
+/// TRex distinguishes so many packet groups by the marks in their IP headers.
+pub const TREX_GROUPS: u16 = 1023;
+
 /// By what TRex knows a stream with latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrexMark {

@@ -17,9 +17,9 @@ use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::{
     report::{
-        Asked, CaptureSample, Contention, Cpu, EndedBy, EqualBins, InterfaceReport, LinkEvent,
-        NodeClock, Patterns, PortReport, PortSample, ReceiverRx, Report, RxReport, SCHEMA, Sample,
-        StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
+        Asked, CaptureSample, Contention, Cpu, EndedBy, EqualBins, InterfaceReport, KnownBy,
+        LinkEvent, NodeClock, Patterns, PortReport, PortSample, ReceiverRx, Report, RxReport,
+        SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
         source::{SourceKind, SourceRecord},
     },
     sources,
@@ -376,7 +376,7 @@ impl Merged {
         });
         let seconds = span.as_secs_f64();
         let listening = self.rx.iter().any(|queues| !queues.is_empty());
-        let signed = planned.map_or(!self.seen[i].is_empty(), |s| s.program.signature().is_some());
+        let known = planned.map_or(!self.seen[i].is_empty(), |s| s.program.is_known());
         StreamReport {
             name: self.names[i].clone(),
             port: planned.map_or(String::new(), |s| plan.ports[s.port].name.clone()),
@@ -391,7 +391,7 @@ impl Merged {
             asked_pps: planned.and_then(|s| s.asked_within(span)),
             not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             departure_error_ns: distribution(&t.departure_error),
-            rx: (signed && listening && self.is_known(i, plan))
+            rx: (known && listening && self.is_known(i, plan))
                 .then(|| self.received(i, plan, clock)),
         }
     }
@@ -409,6 +409,8 @@ impl Merged {
         let sent = self.streams[i].packets;
         let seen = &self.seen[i];
         let mut rx = StreamRx::default();
+        let marked = plan.streams.get(i).is_some_and(|s| s.program.group().is_some());
+        rx.known_by = if marked { KnownBy::Mark } else { KnownBy::Signature };
         let (mut delay, mut ipdv, mut gap) =
             (Histogram::default(), Histogram::default(), Histogram::default());
         // A frame that a switch floods to two ports is no less lost on a third: the port that saw
@@ -431,14 +433,15 @@ impl Merged {
                 rx.max_reordering_extent =
                     rx.max_reordering_extent.max(counts.max_reordering_extent);
                 rx.restarts = rx.restarts.max(s.sequence.restarts());
-                came += counts.unique;
+                came += s.unique();
                 delay_here.merge(s.delay.delay());
                 ipdv.merge(s.delay.ipdv());
                 gap.merge(s.delay.gap());
                 jitter = jitter.max(s.delay.jitter_ns());
                 patterns.merge(&s.sequence.patterns());
             }
-            let (unique, here_missing) = seen_together(here().map(|s| &s.sequence));
+            let (numbered, here_missing) = seen_together(here().map(|s| &s.sequence));
+            let unique = numbered + here().map(|s| s.marked).sum::<u64>();
             if unique > best {
                 (best, missing) = (unique, here_missing);
             }

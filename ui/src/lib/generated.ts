@@ -748,7 +748,10 @@ export interface RxReport {
    */
   gso_frames: number;
   segments: number;
-  /** Frames without Squall's signature: of streams without `latency`, or of other senders. */
+  /**
+   * Frames without Squall's signature: of streams without `latency` and `trex_group`, or of other
+   * senders.
+   */
   unsigned_packets: number;
   /** Frames lost between the interface and the process, by reason. */
   drops: Record<string, number>;
@@ -834,12 +837,13 @@ export interface StreamReport {
   not_sent: Record<string, number>;
   /** Actual minus due time of departure; no frame leaves early. */
   departure_error_ns: Distribution | null;
-  /** Figures of the receivers; only of streams with `latency`. */
+  /** Figures of the receivers; only of streams with `latency` or `trex_group`. */
   rx: StreamRx | null;
 }
 
-/** Figures of a stream at its receivers, from signatures. */
+/** Figures of a stream at its receivers. */
 export interface StreamRx {
+  known_by: KnownBy;
   /** Ports that received it. */
   ports: string[];
   /** Received packets, duplicates included. */
@@ -883,6 +887,9 @@ export interface StreamRx {
   /** Each port's own figures, where more than one received the stream: multicast, flooding. */
   receivers: ReceiverRx[];
 }
+
+/** How receivers know the frames of a stream. */
+export type KnownBy = "signature" | "mark";
 
 /** Patterns of lost and late frames: distributions of frames, not of times. */
 export interface Patterns {

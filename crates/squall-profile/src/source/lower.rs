@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use squall_units::{Nanos, Rate, RateUnit, TREX_HW_IDS, TrexMark, suggest};
+use squall_units::{Nanos, Rate, RateUnit, TREX_GROUPS, TREX_HW_IDS, TrexMark, suggest};
 
 use super::{
     law::Number,
@@ -214,6 +214,7 @@ fn stream(
     ];
     let latency = table.latency.is_some_and(|latency| latency.value);
     let trex = trex(latency, table.trex_hw_id, table.trex_flow_seq, cx);
+    let trex_group = trex_group(latency, table.trex_group, cx);
     let packet_at = at(packet_place.into_iter().flatten().next(), cx);
     let at = cx.at(table.place.start);
     Stream {
@@ -235,6 +236,7 @@ fn stream(
         next,
         latency,
         trex,
+        trex_group,
         late: table.late.map_or(Late::default(), |late| late.value),
         vary: table.vary.map_or_else(Vec::new, |vary| varies(vary.value, cx)),
         recompute: table.recompute.map_or(Recompute::All, |recompute| recompute.value),
@@ -262,19 +264,30 @@ fn trex(
     if !latency {
         cx.report(&hw_id.place, "needs latency = true", &["try latency = true".into()]);
     }
-    let mut of = |given: Placed<Count>, end: u64| {
-        let Placed { value: Count(value), place } = given;
-        if value >= end {
-            cx.report(
-                &place,
-                &format!("= {value} is too large"),
-                &[format!("expected 0 to {}", end - 1)],
-            );
-        }
-        (value % end) as u8
-    };
-    let hw_id = of(hw_id, TREX_HW_IDS.into());
+    let mut of = |given, end: u16| below(end, given, cx) as u8;
+    let hw_id = of(hw_id, TREX_HW_IDS);
     Some(TrexMark { hw_id, flow_seq: flow_seq.map_or(1, |seq| of(seq, 256)) })
+}
+
+fn trex_group(latency: bool, group: Option<Placed<Count>>, cx: &mut Reader<'_>) -> Option<u16> {
+    let group = group?;
+    if latency {
+        let says =
+            "cannot be combined with latency = true: its frames are known by their signature";
+        cx.report(&group.place, says, &["try latency = false".into()]);
+        return None;
+    }
+    Some(below(TREX_GROUPS, group, cx))
+}
+
+/// A number that has to be below `end`.
+fn below(end: u16, given: Placed<Count>, cx: &mut Reader<'_>) -> u16 {
+    let Placed { value: Count(value), place } = given;
+    if value >= end.into() {
+        let hint = format!("expected 0 to {}", end - 1);
+        cx.report(&place, &format!("= {value} is too large"), &[hint]);
+    }
+    (value % u64::from(end)) as u16
 }
 
 /// How the rate of a stream changes; empty where that is not said, or not right.

@@ -149,6 +149,12 @@ table! {
         /// TRex's flow_seq in that header, 0 to 255; TRex changes it with each start of a stream.
         /// Default 1.
         trex_flow_seq: Count,
+        /// Without latency = true, as for frames with no room for a signature: frames are marked as
+        /// TRex marks those of a packet group (IPv4 identification and lowest bit of the type of
+        /// service; IPv6 flow label and lowest bit of the traffic class), and the receiver counts
+        /// them by it. Loss is the number sent less the number received; order and delay are not
+        /// measured. The number of the group, 0 to 1022, different for each stream.
+        trex_group: Count,
         /// The policy for late frames. Default "smooth".
         late: Late,
         /// false: the stream is ignored. Default true.

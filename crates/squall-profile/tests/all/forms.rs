@@ -500,6 +500,7 @@ prop_compose! {
             name: String::new(), port, group, packet, size, rate, stages, departures, mode, start_delay: Nanos(delay), latency,
             self_start: true, duration: segment.map(|n| Nanos(n.into())), after: None, next: None, late, vary, recompute, burst_end: BurstEnd::Gap, at, packet_at: at, size_at: at, segment_at: at,
             rate_at: at, segment, trex: (latency && delay % 2 == 0).then_some(TrexMark { hw_id: (delay % 128) as u8, flow_seq: (delay % 251) as u8 }),
+            trex_group: (!latency && delay % 2 == 0).then_some((delay % 1023) as u16),
         };
         (stream, next)
     }

@@ -676,6 +676,7 @@ fn port_data(port: &PortReport, groups: &[&[Sample]]) -> Value {
 
 fn stream_row(s: &StreamReport, place: Value) -> Value {
     let rx = s.rx.as_ref();
+    let signed = rx.filter(|rx| rx.is_signed());
     let latency = rx.and_then(|rx| rx.latency_ns.as_ref()).filter(|d| d.count > 0);
     let ipdv = rx.and_then(|rx| rx.ipdv_ns.as_ref()).filter(|d| d.count > 0);
     let late = s.departure_error_ns.as_ref().filter(|d| d.count > 0);
@@ -692,8 +693,8 @@ fn stream_row(s: &StreamReport, place: Value) -> Value {
         rx.map(|rx| rx.packets),
         rx.map(|rx| rx.lost),
         rx.map(|rx| rx.loss_ratio),
-        rx.map(|rx| rx.duplicates),
-        rx.map(|rx| rx.reordered),
+        signed.map(|rx| rx.duplicates),
+        signed.map(|rx| rx.reordered),
         latency.map(|d| d.min),
         latency.map(|d| number(d.mean)),
         latency.map(|d| d.p50),

@@ -272,6 +272,7 @@ fn streams(streams: &[StreamReport], width: usize, color: bool, out: &mut Vec<St
 
 fn stream_row(stream: &StreamReport) -> Vec<Cell> {
     let rx = stream.rx.as_ref();
+    let signed = rx.filter(|rx| rx.is_signed());
     let unsent = sum(&stream.not_sent);
     let none = || Cell::styled("-", Style::Dim);
     let time = |d: Option<&Distribution>, f: fn(&Distribution) -> u64| {
@@ -288,8 +289,8 @@ fn stream_row(stream: &StreamReport) -> Vec<Cell> {
         fault(Some(unsent)),
         fault(rx.map(|rx| rx.lost)),
         rx.map_or_else(none, |rx| Cell::fault(rx.lost, human::ratio(rx.loss_ratio))),
-        fault(rx.map(|rx| rx.duplicates)),
-        fault(rx.map(|rx| rx.reordered)),
+        fault(signed.map(|rx| rx.duplicates)),
+        fault(signed.map(|rx| rx.reordered)),
         time(latency, |d| d.p50),
         time(latency, |d| d.p99),
         time(latency, |d| d.max),

@@ -619,6 +619,8 @@ struct RunTotals<'a> {
     report: &'a Report,
     /// Sent, lost, duplicates, reordered; `None` when no stream measures.
     measured: Option<[u64; 4]>,
+    /// Some of these have sequence numbers, by which copies and order are known.
+    numbered: bool,
 }
 
 impl<'a> RunTotals<'a> {
@@ -634,7 +636,11 @@ impl<'a> RunTotals<'a> {
             })
             .chain(flows.map(|s| [s.unique_packets + s.lost, s.lost, s.duplicates, s.reordered]))
             .reduce(|a, b| std::array::from_fn(|i| a[i].saturating_add(b[i])));
-        Self { report, measured }
+        let signed = |s: &StreamReport| s.rx.as_ref().is_some_and(StreamRx::is_signed);
+        let flows = report.received_flows.iter().flat_map(|all| &all.flows);
+        let numbered =
+            report.streams.iter().any(signed) || flows.filter_map(numbered).next().is_some();
+        Self { report, measured, numbered }
     }
 
     /// All templates together, at the clients' end if there were clients.
@@ -669,8 +675,8 @@ impl<'a> RunTotals<'a> {
             "total.not_sent" => sum(|p| p.tx.not_sent.values().sum()),
             "total.loss" => measured(1),
             "total.loss_ratio" => Some(measured(1)? / measured(0).filter(|sent| *sent > 0.0)?),
-            "total.duplicates" => measured(2),
-            "total.reordered" => measured(3),
+            "total.duplicates" => measured(2).filter(|_| self.numbered),
+            "total.reordered" => measured(3).filter(|_| self.numbered),
             _ => unreachable!("{name} is in RUN_TERMS and has no value"),
         }
     }
@@ -678,6 +684,7 @@ impl<'a> RunTotals<'a> {
 
 fn stream_value(name: &str, stream: &StreamReport) -> Option<f64> {
     let rx = |f: fn(&StreamRx) -> f64| stream.rx.as_ref().map(f);
+    let signed = |f: fn(&StreamRx) -> f64| stream.rx.as_ref().filter(|rx| rx.is_signed()).map(f);
     match name {
         "tx" => Some(stream.tx_packets as f64),
         "tx_pps" => Some(stream.tx_pps),
@@ -686,8 +693,8 @@ fn stream_value(name: &str, stream: &StreamReport) -> Option<f64> {
         "rx" => rx(|rx| rx.packets as f64),
         "loss" => rx(|rx| rx.lost as f64),
         "loss_ratio" => rx(|rx| rx.loss_ratio),
-        "duplicates" => rx(|rx| rx.duplicates as f64),
-        "reordered" => rx(|rx| rx.reordered as f64),
+        "duplicates" => signed(|rx| rx.duplicates as f64),
+        "reordered" => signed(|rx| rx.reordered as f64),
         "jitter" => stream.rx.as_ref().and_then(|rx| rx.jitter_ns),
         "rx_pps" => None,
         _ => unreachable!("{name} is in STREAM_TERMS and has no value"),

@@ -10,7 +10,7 @@ use crate::{
     Load, Unit,
     rpc::Params,
     traffic::Sent,
-    translate::{self, in_unit},
+    translate::{self, GroupNumbers, in_unit},
     vm,
 };
 
@@ -113,7 +113,9 @@ impl Server {
         let setting = self.setting(port, Load::Factor(1.0));
         let (mut sent, mut rates) = (Sent::new(), Vec::new());
         if let Some(profile) = self.ports[port].profiles.get(id_of(params)) {
-            sent = translate::translate(&profile.streams, &setting, |n| n.to_string())?;
+            let mut groups = GroupNumbers::default();
+            let number = |asked| groups.take(asked);
+            sent = translate::translate(&profile.streams, &setting, |n| n.to_string(), number)?;
             for one in &sent {
                 let stream = &profile.streams[&one.number];
                 let len = vm::make(stream, stream.packet.binary.clone(), false)?.mean_len;
@@ -167,7 +169,7 @@ mod tests {
             (stream.mode, stream.start_delay, stream.self_start) =
                 (*mode, Nanos(delay * 1000), *self_start);
             stream.next = next.map(|(stream, times)| Next { stream, times });
-            Translated { number: number as u32, stream }
+            Translated { number: number as u32, stream, group: None }
         };
         streams.iter().enumerate().map(one).collect()
     }
