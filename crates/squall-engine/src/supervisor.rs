@@ -531,10 +531,16 @@ fn check_mark(
     ports: &[Box<dyn Port>],
     stream: &PlanStream,
 ) -> Result<(), EngineError> {
-    let marked = stream.program.group().is_some();
-    let receives = |port: usize| plan.workers.iter().any(|w| w.rx.iter().any(|rx| rx.0 == port));
-    let Some(port) = (0..ports.len()).find(|&p| marked && receives(p) && !ports[p].takes_all())
-    else {
+    if stream.program.group().is_none() {
+        return Ok(());
+    }
+    let mut receivers: BTreeSet<usize> =
+        plan.workers.iter().flat_map(|worker| &worker.rx).map(|rx| rx.0).collect();
+    // The sender is one only where there is no other.
+    if receivers.len() > 1 {
+        receivers.remove(&stream.port);
+    }
+    let Some(port) = receivers.into_iter().find(|&port| !ports[port].takes_all()) else {
         return Ok(());
     };
     let address = ports[port].facts().address.clone();

@@ -57,6 +57,7 @@ impl Error {
                 | EngineError::Count(_)
                 | EngineError::Fixed(..)
                 | EngineError::Uncounted(..)
+                | EngineError::Unseen(..)
                 | EngineError::FixedRate(..)
                 | EngineError::FixedEnd(_),
             ) => 2,

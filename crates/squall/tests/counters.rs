@@ -13,7 +13,7 @@ use harness::{Outcome, Skipped, Test, same};
 use squall::{
     Format, Profile, Session,
     kinds::Wanted,
-    report::{ReasonCode, Report},
+    report::{KnownBy, ReasonCode, Report},
 };
 
 const TESTS: &[(&str, Test)] = &[
@@ -40,6 +40,10 @@ const TESTS: &[(&str, Test)] = &[
         live_shared_rate,
     ),
     ("a_peer_that_does_not_poll_is_told_with_what_to_do", live_without_napi),
+    ("marked_frames_are_counted_over_af_packet", || marked(&AF_PACKET)),
+    ("marked_frames_are_counted_over_af_xdp", || marked(&AF_XDP)),
+    ("marked_frames_that_the_kernel_makes_are_counted", || marked(&XDP_LIVE)),
+    ("marked_frames_that_a_port_leaves_to_the_host_are_refused", marked_and_unseen),
     ("what_a_loop_loses_on_purpose_is_explained", faults),
     ("what_af_packet_loses_on_purpose_is_no_difference_of_counters", faults_on_an_interface),
     ("a_full_receiver_over_af_packet_is_named", a_full_receiver_over_af_packet_is_named),
@@ -587,6 +591,47 @@ fn live_at_full_speed() -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Frames that have a mark and no signature; two workers share the first stream.
+fn marked(link: &Link) -> Outcome {
+    let sender = link.enter()?;
+    let stream = |name: &str, packet: &str, rate: &str, group: u32| {
+        format!(
+            "[[stream]]\nname = \"{name}\"\nport = \"A\"\npacket = \"{packet}\"\nrate = \
+             \"{rate}\"\nlate = \"catch-up\"\ntrex_group = {group}\n"
+        )
+    };
+    let receiver = link.receiver().ok_or("a receiver")?;
+    let text = format!("duration = \"200 ms\"\n[ports]\nA = \"{sender}\"\nB = \"{receiver}\"\n")
+        + &stream("short", "eth/ipv4/tcp", "20 kpps", 0)
+        + &stream("tagged", "eth/vlan/ipv4/tcp", "1 kpps", 300)
+        + &stream("v6", "eth/ipv6/tcp", "1 kpps", 1022)
+        + "[[stream]]\nname = \"plain\"\nport = \"A\"\npacket = \"eth/ipv4(id=0xff00)/tcp\"\nrate = \
+           \"1 kpps\"\nlate = \"catch-up\"\n";
+    let report = run(&text, 2)?;
+    for (stream, sent) in report.streams.iter().zip([4000, 200, 200]) {
+        let rx = stream.rx.as_ref().ok_or("counted")?;
+        let name = format!("{sender}, {}", stream.name);
+        same(&name, "sent", stream.tx_packets, sent)?;
+        same(&name, "received", (rx.packets, rx.octets), (sent, stream.tx_octets))?;
+        same(&name, "known by", rx.known_by, KnownBy::Mark)?;
+        same(&name, "lost", (rx.lost, rx.duplicates), (0, 0))?;
+    }
+    same(&sender, "of no stream", report.ports[1].rx.unsigned_packets, 200)
+}
+
+/// All of them would seem lost.
+fn marked_and_unseen() -> Outcome {
+    AF_XDP.enter()?;
+    let text = "duration = \"10 ms\"\n[ports]\nA = \"af_packet:veth-a\"\nB = \"af_xdp:veth-b\"\n[[stream]]\n\
+                name = \"short\"\nport = \"A\"\npacket = \"eth/ipv4/tcp\"\nrate = \"1 kpps\"\n";
+    same("without a mark", "runs", run(text, None).is_ok(), true)?;
+    let Err(why) = run(&format!("{text}trex_group = 1\n"), None) else {
+        return Err("it was not refused".into());
+    };
+    let why = why.to_string();
+    same(&why, "the reason", why.contains("try af_xdp:veth-b,take=all"), true)
 }
 
 fn unsent(report: &Report, stream: usize) -> u64 {
