@@ -112,6 +112,8 @@ const BEFORE_IP: [&str; 4] = ["vlan", "mpls", "pppoe", "ppp"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkPlace {
     ip: usize,
+    /// Of the header.
+    len: usize,
     v6: bool,
 }
 
@@ -129,12 +131,12 @@ impl MarkPlace {
             "ipv6" => true,
             _ => return None,
         };
-        Some(Self { ip: layer.offset, v6 })
+        Some(Self { ip: layer.offset, len: layer.len, v6 })
     }
 
     /// Marks the frame that this is of, and sets the checksum of its IPv4 header.
     pub fn write(self, frame: &mut [u8], Mark(id): Mark) {
-        let packet = &mut frame[self.ip..];
+        let packet = &mut frame[self.ip..self.ip + self.len];
         if self.v6 {
             packet[1] = packet[1] & !V6_MASK | V6_BIT;
             packet[2..4].copy_from_slice(&id.to_be_bytes());
@@ -143,8 +145,7 @@ impl MarkPlace {
         packet[1] |= 1;
         packet[4..6].copy_from_slice(&id.to_be_bytes());
         packet[10..12].fill(0);
-        let len = usize::from(packet[0] & 15) * 4;
-        let sum = !checksum::fold(checksum::sum(&packet[..len]));
+        let sum = !checksum::fold(checksum::sum(packet));
         packet[10..12].copy_from_slice(&sum.to_be_bytes());
     }
 

@@ -139,19 +139,20 @@ pub fn translate(
         let of = |problem: Problem| problem.of(label(*number, stream));
         let mut made = vm::make(stream, packet, measured).map_err(of)?;
         let counted = measured && !made.signed;
-        let marked = counted || setting.statistics != Statistics::Signature;
-        if stream.flow_stats.enabled && marked {
-            let group = stream.flow_stats.stream_id;
-            let asked = Asked { stream: *number, group, counted };
-            let group = match stream.has_latency() {
-                true => None,
-                false => {
-                    let number = number_of(asked).filter(|number| *number < TREX_GROUPS);
-                    Some(number.ok_or_else(no_number).map_err(of)?)
-                }
-            };
-            mark(&mut made.packet, group);
-            groups.extend(group.map(|group| (*number, (group, counted))));
+        let written = stream.flow_stats.enabled && setting.statistics != Statistics::Signature;
+        let mut mark = written.then_some(Mark::LATENCY);
+        if (counted || written) && !stream.has_latency() {
+            let asked = Asked { stream: *number, group: stream.flow_stats.stream_id, counted };
+            let group = number_of(asked).filter(|number| *number < TREX_GROUPS);
+            let group = group.ok_or_else(no_number).map_err(of)?;
+            mark = Some(Mark::of_group(group));
+            groups.insert(*number, (group, counted));
+        }
+        // The plan marks those that are counted.
+        if let Some(mark) = mark.filter(|_| !counted)
+            && let Some(place) = MarkPlace::of(&Frame::dissect(made.packet.clone()))
+        {
+            place.write(&mut made.packet, mark);
         }
         chain.made.insert(*number, made);
     }
@@ -249,13 +250,6 @@ fn no_number() -> Problem {
     Problem::new(format!(
         "TRex's marks distinguish {TREX_GROUPS} packet groups, and all are in use"
     ))
-}
-
-/// Marks an IP packet as one of the group of this number, or as one with latency.
-fn mark(packet: &mut [u8], group: Option<u16>) {
-    if let Some(place) = MarkPlace::of(&Frame::dissect(packet.to_vec())) {
-        place.write(packet, group.map_or(Mark::LATENCY, Mark::of_group));
-    }
 }
 
 /// Gives each stream with latency TRex's header, and an hw_id of those that are `free`.
