@@ -18,13 +18,15 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 try:
     from ._errors import Error
 except ImportError:
     # By itself, it has errors of its own.
     Error = Exception  # type: ignore[assignment, misc]
+
+_T = TypeVar("_T")
 
 #: What profiles find in ``trex.stl.api``.
 API = [
@@ -685,30 +687,12 @@ class STLProfile:
             The file cannot be read, or is not such a profile.
         """
         path = pathlib.Path(python_file)
-        spec = importlib.util.spec_from_file_location(f"_squall_trex_{path.stem}", path)
-        if spec is None or spec.loader is None:
-            raise TRexError(f"{path}: expected a Python file (.py)")
-        module = importlib.util.module_from_spec(spec)
-        # As options of a command line, too: profiles parse them.
-        words = [word for key, value in tunables.items() for word in (f"--{key}", str(value))]
-        tunables.setdefault("tunables", words)
-        try:
-            with _as_trex():
-                spec.loader.exec_module(module)
-                streams = module.register().get_streams(
-                    direction=direction, port_id=port_id, **tunables
-                )
-        except TRexError:
-            raise
-        except SystemExit as error:
-            raise TRexError(f"{path}: it does not take these tunables: {words}") from error
-        except ImportError as error:
-            raise TRexError(
-                f"{path}: {error}\n  try --trex-lib FOLDER: TRex's library may have it"
-            ) from error
-        except Exception as error:
-            raise TRexError(f"{path}: {type(error).__name__}: {error}") from error
-        return STLProfile(streams)
+
+        def streams(module: Any, tunables: Mapping[str, Any]) -> Any:
+            return module.register().get_streams(direction=direction, port_id=port_id, **tunables)
+
+        with _as_trex():
+            return STLProfile(_called(path, tunables, streams))
 
     @staticmethod
     def load_pcap(
@@ -816,11 +800,40 @@ def _with_defaults(packet: Any) -> Any:
     return packet
 
 
+def _called(
+    path: pathlib.Path,
+    tunables: dict[str, Any],
+    call: Callable[[Any, Mapping[str, Any]], _T],
+) -> _T:
+    """What a profile's module makes of its tunables."""
+    spec = importlib.util.spec_from_file_location(f"_squall_trex_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise TRexError(f"{path}: expected a Python file (.py)")
+    module = importlib.util.module_from_spec(spec)
+    # As options of a command line, too: profiles parse them.
+    words = [word for key, value in tunables.items() for word in (f"--{key}", str(value))]
+    try:
+        spec.loader.exec_module(module)
+        return call(module, {"tunables": words, **tunables})
+    except TRexError:
+        raise
+    except SystemExit as error:
+        raise TRexError(f"{path}: it does not take these tunables: {words}") from error
+    except ImportError as error:
+        raise TRexError(
+            f"{path}: {error}\n  try --trex-lib FOLDER: TRex's library may have it"
+        ) from error
+    except Exception as error:
+        raise TRexError(f"{path}: {type(error).__name__}: {error}") from error
+
+
 @contextlib.contextmanager
-def _as_trex() -> Iterator[None]:
-    """TRex's modules are this one."""
+def _as_trex(more: Mapping[str, types.ModuleType] | None = None) -> Iterator[None]:
+    """TRex's modules are this one, and `more`."""
     global _loading
     names = ["trex_stl_lib", "trex_stl_lib.api", "trex", "trex.stl", "trex.stl.api"]
+    # Profiles of flows take its functions of addresses.
+    names.append("trex.stl.trex_stl_packet_builder_scapy")
     api = types.ModuleType("trex_stl_lib.api")
     # As a profile expects them of TRex's.
     vars(api).update({name: importlib.import_module(name) for name in _MODULES})
@@ -832,10 +845,13 @@ def _as_trex() -> Iterator[None]:
         )
     vars(api).update({name: globals()[name] for name in API})
     vars(api).update(is_valid_ipv4=_is_of(4), is_valid_ipv6=_is_of(6))
-    before = {name: sys.modules.get(name) for name in names}
+    vars(api).update(ip2int=_number, int2ip=lambda number: str(ipaddress.IPv4Address(number)))
+    packages = ["trex_stl_lib", "trex", "trex.stl"]
+    modules = {name: types.ModuleType(name) if name in packages else api for name in names}
+    modules.update(more or {})
+    before = {name: sys.modules.get(name) for name in modules}
     _loading = True
-    for name in names:
-        sys.modules[name] = api if name.endswith(".api") else types.ModuleType(name)
+    sys.modules.update(modules)
     try:
         yield
     finally:

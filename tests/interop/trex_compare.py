@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`squall compare trex` of TRex's shipped profiles and captures: nothing differs. And the streams that
-profiles come to without TRex's library are those that its library makes.
+"""`squall compare trex` of TRex's shipped profiles and captures: nothing differs. And the streams and
+flows that profiles come to without TRex's library are those that its library makes.
 
 Without the client's library, its profiles and the captures (trex_oracle.py) this is skipped.
 """
@@ -22,22 +22,30 @@ SOME, SEED = 6, 11
 NONE = {"imix_wlc.py", "tpg_tags_conf.py", "tpg_1tag_stream.py", "tpg_dot1q_vm.py"}
 # Packets that another version of scapy builds otherwise: a query without a question, fragments.
 OF_SCAPY = {"udp_1pkt_dns.py", "udp_1pkt_frag.py"}
-# Prints, for each profile, its streams as JSON, by the library in argv[1] or the stand-in.
+# Of profiles of flows.
+SOME_FLOWS = 12
+# Prints, for each profile, its streams or flows as JSON, by the library in argv[1] or the stand-ins.
 DUMP = """
-import contextlib, importlib, json, os, sys, types
-library, stand_in, profiles = sys.argv[1], sys.argv[2], sys.argv[3:]
+import importlib, json, sys, types
+library, stand_ins, profiles = sys.argv[1], sys.argv[2], sys.argv[3:]
 out, sys.stdout = sys.stdout, sys.stderr
 if library:
     sys.path.insert(0, library)
-    load = importlib.import_module("trex.stl.api").STLProfile.load
 else:
-    module = sys.modules["squall_stl"] = types.ModuleType("squall_stl")
-    exec(compile(open(stand_in).read(), "squall_stl", "exec"), vars(module))
-    load = module.STLProfile.load
+    sys.modules["stand_ins"] = package = types.ModuleType("stand_ins")
+    package.__path__ = [stand_ins]
+def loaded(path):
+    flows = path.startswith("astf/")
+    names = ("stand_ins._stl", "stand_ins._astf")
+    names = names if not library else ("trex.stl.api", "trex.astf.api")
+    api = importlib.import_module(names[flows])
+    if flows:
+        return json.loads(api.ASTFProfile.load(path).to_json_str(pretty=False, sort_keys=True))
+    return [stream.to_json() for stream in api.STLProfile.load(path).get_streams()]
 found = {}
 for path in profiles:
     try:
-        found[path] = [stream.to_json() for stream in load(path).get_streams()]
+        found[path] = loaded(path)
     except BaseException as error:
         found[path] = str(error)
 print(json.dumps(found), file=out)
@@ -58,7 +66,7 @@ def plain(value):
 
 def dump(root, library, profiles):
     argv = [sys.executable, "-W", "ignore", "-c", DUMP, library]
-    argv += [str(ROOT / "python/squall/_stl.py"), *profiles]
+    argv += [str(ROOT / "python/squall"), *profiles]
     done = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=300)
     if done.returncode:
         raise SystemExit(f"cannot load the profiles: {done.stderr[-1000:]}")
@@ -88,6 +96,31 @@ def same_streams(root, library, profiles):
                     ),
                     sep="\n",
                 )
+    return failed
+
+
+def same_flows(root, library, profiles):
+    """Profiles of flows whose JSON differs without TRex's library, of those that it loads."""
+    theirs, ours = dump(root, str(library), profiles), dump(root, "", profiles)
+    loaded = {path: flows for path, flows in theirs.items() if not isinstance(flows, str)}
+    if not loaded:
+        print("TRex's library loads no profile of flows")
+        return 1
+    failed = 0
+    for path, flows in loaded.items():
+        mine = ours[path]
+        if isinstance(mine, str):
+            failed += 1
+            print(f"{path}: {mine}")
+            continue
+        other = sorted(k for k in flows.keys() | mine.keys() if flows.get(k) != mine.get(k))
+        failed += bool(other)
+        for key in other:
+            found, wanted = json.dumps(mine.get(key)), json.dumps(flows.get(key))
+            at = len(os.path.commonprefix([found, wanted]))
+            at = slice(max(at - 40, 0), at + 80)
+            print(f"{path}: {key}: {found[at]} in place of {wanted[at]}")
+    print(f"{len(loaded)} profiles of flows without TRex's library, {failed} different")
     return failed
 
 
@@ -155,6 +188,9 @@ def main():
         failed = same_streams(
             root, library, [p for p in profiles if p.endswith(".py") and "hlt" not in p]
         )
+        flows = sorted(str(p.relative_to(root)) for p in root.glob("astf/*.py"))
+        flows = flows if full else random.Random(SEED).sample(flows, SOME_FLOWS)
+        failed += same_flows(root, library, flows)
         chosen = profiles if full else random.Random(SEED).sample(profiles, SOME)
         status, result, said = compared(root, [*chosen, "--trex-lib", str(library)])
         for profile in result.get("profiles", []):

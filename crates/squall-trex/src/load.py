@@ -1,6 +1,6 @@
 """Loads a profile with the library of TRex's client, and prints what it compiles to.
 
-Without the library, profiles of streams are loaded with a module that stands in for it.
+Without the library, modules that stand in for it load the profile.
 """
 
 import importlib
@@ -11,13 +11,8 @@ import types
 
 
 def main():
-    library, path, directions, tunables, source = (
-        sys.argv[1],
-        sys.argv[2],
-        int(sys.argv[3]),
-        json.loads(sys.argv[4]),
-        sys.argv[5],
-    )
+    library, path, directions, tunables, *sources = sys.argv[1:]
+    directions, tunables = int(directions), json.loads(tunables)
     if library:
         sys.path.insert(0, library)
     # What a profile prints is not for us.
@@ -28,10 +23,10 @@ def main():
     try:
         api = importlib.import_module("trex.astf.api" if flows else "trex.stl.api")
     except ImportError as error:
-        if library or flows:
-            print(json.dumps({"library": str(error), "flows_only": flows}), file=out)
+        if library:
+            print(json.dumps({"library": str(error)}), file=out)
             return
-        api = stand_in(source)
+        api = stand_in(sources, "_astf" if flows else "_stl")
     try:
         loaded = of_flows(api, path, tunables) if flows else {"ports": []}
         for port in range(0 if flows else directions):
@@ -44,11 +39,19 @@ def main():
     print(json.dumps(loaded), file=out)
 
 
-def stand_in(source):
-    module = types.ModuleType("squall_stl")
-    sys.modules["squall_stl"] = module
-    exec(compile(source, "squall_stl", "exec"), vars(module))
-    return module
+def stand_in(sources, name):
+    """The module `name` of a package of these names and texts; one may need those before it."""
+    package = sys.modules["squall_trex"] = types.ModuleType("squall_trex")
+    package.__path__ = []
+    for part, source in zip(sources[::2], sources[1::2], strict=True):
+        full = f"squall_trex.{part}"
+        module = sys.modules[full] = types.ModuleType(full)
+        setattr(package, part, module)
+        module.__package__ = "squall_trex"
+        exec(compile(source, f"{part}.py", "exec"), vars(module))
+        if part == name:
+            return module
+    raise ValueError(f"no module is called {name}")
 
 
 def of_flows(api, path, tunables):

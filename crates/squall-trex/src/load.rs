@@ -22,8 +22,12 @@ use crate::{
 /// Reads a profile with the client's library in the Python that runs there.
 const LOADER: &str = include_str!("load.py");
 
-/// In place of that library, for profiles of streams.
-const STAND_IN: &str = include_str!("../../../python/squall/_stl.py");
+/// In place of that library: modules for profiles of streams, and of flows. The second needs the
+/// first.
+const STAND_INS: [(&str, &str); 2] = [
+    ("_stl", include_str!("../../../python/squall/_stl.py")),
+    ("_astf", include_str!("../../../python/squall/_astf.py")),
+];
 
 /// A profile of TRex in a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,8 +50,6 @@ pub(crate) struct Loaded {
     /// A profile of flows, in place of streams.
     pub flows: Option<Value>,
     pub library: Option<String>,
-    #[serde(default)]
-    pub flows_only: bool,
     pub error: Option<Vec<String>>,
 }
 
@@ -80,14 +82,10 @@ impl File<'_> {
         }
         let loaded = self.ask()?;
         if let Some(why) = loaded.library {
-            let what = match loaded.flows_only {
-                true => "which profiles of flows (ASTF) need",
-                false => "which --trex-lib names",
-            };
             return Err(Error::Usage(format!(
-                "cannot load {shown}: Python does not find the library of TRex's client, {what} \
-                 ({why})\n  try --trex-lib FOLDER, automation/trex_control_plane/interactive of \
-                 TRex, or set PYTHONPATH"
+                "cannot load {shown}: Python does not find the library of TRex's client, which \
+                 --trex-lib names ({why})\n  try --trex-lib FOLDER, \
+                 automation/trex_control_plane/interactive of TRex, or leave it out"
             )));
         }
         match loaded.error {
@@ -228,7 +226,8 @@ impl File<'_> {
         let done = Command::new("python3")
             .args(["-c", LOADER])
             .args([&library, &path])
-            .args([self.ports.len().to_string(), tunables, STAND_IN.to_owned()])
+            .args([self.ports.len().to_string(), tunables])
+            .args(STAND_INS.iter().flat_map(|(name, source)| [name, source]))
             .stdin(Stdio::null())
             .output()
             .map_err(|error| {
