@@ -781,7 +781,8 @@ class _Section:
                 raise ASTFErrorBadIp(f"{name} = {value!r}: expected an IPv6 address") from None
         else:
             _needed(self._name, **{name: value})
-            _typed(self._name, (int,), **{name: value})
+            _typed(self._name, (int, bool), **{name: value})
+            value = int(value)
         self._values[name] = value
 
     def __getattr__(self, name: str) -> Any:

@@ -218,7 +218,7 @@ def test_settings_are_those_of_their_section() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (lambda: ASTFProgram(fille="x"), TypeError, "fille"),  # type: ignore[call-arg]
+        (lambda: ASTFProgram(color="x"), TypeError, "color"),  # type: ignore[call-arg]
         (lambda: ASTFCapInfo(file="x", cpss=1), TypeError, "cpss"),  # type: ignore[call-arg]
         (
             lambda: commands(lambda p: p.send(FIVE)),

@@ -119,6 +119,8 @@ struct Port {
     speaking: Option<Speaking>,
     promiscuous: bool,
     multicast: bool,
+    /// UDP ports behind which TRex looks for the packets of groups.
+    vxlan: Vec<u16>,
     vlan: Vec<u64>,
     service: Service,
 }
@@ -209,6 +211,7 @@ impl Server {
             speaking: None,
             promiscuous: false,
             multicast: false,
+            vxlan: Vec::new(),
             vlan: Vec::new(),
             service: Service::Off,
         });
@@ -649,7 +652,7 @@ impl Server {
                 "description": port.info.description,
                 "rx": { "caps": ["flow_stats", "latency", "rx_bytes"], "counters": GROUPS },
                 "is_fc_supported": false, "is_led_supported": false, "is_link_supported": false,
-                "is_prom_supported": true, "is_vxlan_supported": false,
+                "is_prom_supported": true, "is_vxlan_supported": true,
                 "is_ieee1588_supported": false, "is_virtual": port.info.bus.is_empty(),
                 "supp_speeds": speeds,
                 "cores": [0],
@@ -711,7 +714,7 @@ impl Server {
                 "multicast": { "enabled": port.multicast },
                 "link": { "up": up },
                 "speed": port.info.speed_bps.map_or(0.0, |bps| bps / 1e9),
-                "rx_filter_mode": "hw", "vxlan_fs": [], "fc": { "mode": 0 },
+                "rx_filter_mode": "hw", "vxlan_fs": port.vxlan, "fc": { "mode": 0 },
                 "layer_cfg": {
                     "ether": { "src": port.info.mac.to_string(), "dst": port.destination.to_string(), "state": if known { "configured" } else { "unconfigured" } },
                     "ipv4": ipv4, "ipv6": Ipv6::status(port.ipv6),
@@ -1271,6 +1274,11 @@ impl Server {
         for (name, value) in attributes {
             let enabled = value["enabled"].as_bool();
             match (name.as_str(), enabled) {
+                ("vxlan_fs", _) => {
+                    port.vxlan = serde_json::from_value(value.clone()).map_err(|_| {
+                        Refusal::parameters(format!("vxlan_fs = {value}: expected UDP ports"))
+                    })?;
+                }
                 ("promiscuous", Some(on)) => port.promiscuous = on,
                 ("multicast", Some(on)) => port.multicast = on,
                 _ => {
