@@ -767,39 +767,6 @@ def short(api, client):
     same("the mark of the first group", marks["16.0.0.1"], {(1, 0xFF00)})
     same("in TRex's range", all(bit == 1 and 0xFF00 <= id < 0xFF0F for bit, id in found), True)
 
-
-def vxlan(api, client):
-    """A group inside of VXLAN is counted where the tunnel arrives, and where it has ended."""
-    import scapy.all as scapy
-
-    def packet(inside):
-        inner = scapy.Ether() / scapy.IP(src="16.0.0.1", dst="48.0.0.1") / scapy.UDP(dport=9)
-        inner = bytes(inner / (b"x" * 20))
-        if inside:
-            return scapy.Ether(inner)
-        outer = scapy.Ether() / scapy.IP(src="10.0.0.1", dst="10.0.0.2")
-        header = b"\x08" + bytes(5) + b"\x2a\x00"
-        return outer / scapy.UDP(sport=1337, dport=4789) / (header + inner)
-
-    client.reset(ports=[0, 1])
-    client.set_port_attr(ports=[0, 1], vxlan_fs=[4789])
-    same("ports of VXLAN", client.get_port_attr(1)["vxlan_fs"], [4789])
-    for port, inside in ((0, False), (1, True)):
-        stats = api.STLFlowStats(pg_id=20 + port, vxlan=True)
-        builder = api.STLPktBuilder(pkt=packet(inside))
-        mode = api.STLTXSingleBurst(pps=500, total_pkts=100)
-        stream = api.STLStream(packet=builder, mode=mode, flow_stats=stats)
-        client.add_streams(stream, ports=[port])
-    client.clear_stats()
-    client.start(ports=[0, 1], force=True)
-    client.wait_on_traffic(ports=[0, 1], timeout=20)
-    settle(client, 1)
-    flows = client.get_stats()["flow_stats"]
-    for port in (0, 1):
-        flow = flows[20 + port]
-        same(f"group {20 + port}", (flow["tx_pkts"][port], flow["rx_pkts"][1 - port]), (100, 100))
-    client.set_port_attr(ports=[0, 1], vxlan_fs=[])
-
     # A stream that waits, and the packets of a TRex that has the same one.
     client.reset(ports=[0, 1])
     stats, mode = api.STLFlowStats(pg_id=5), api.STLTXSingleBurst(pps=1, total_pkts=1)
@@ -821,6 +788,40 @@ def vxlan(api, client):
     same("of another sender", client.get_stats()["flow_stats"][5]["rx_pkts"][1], 6)
     client.stop(ports=[0])
     print("short packets are counted by TRex's marks")
+
+
+def vxlan(api, client):
+    """A group inside of VXLAN is counted where the tunnel arrives, and where it has ended."""
+    import scapy.all as scapy
+
+    def packet(inside):
+        inner = scapy.Ether() / scapy.IP(src="16.0.0.1", dst="48.0.0.1") / scapy.UDP(dport=9)
+        inner = bytes(inner / (b"x" * 20))
+        if inside:
+            return scapy.Ether(inner)
+        outer = scapy.Ether() / scapy.IP(src="10.0.0.1", dst="10.0.0.2")
+        header = b"\x08" + bytes(5) + b"\x2a\x00"
+        return outer / scapy.UDP(sport=1337, dport=4789) / (header + inner)
+
+    client.reset(ports=[0, 1])
+    client.set_port_attr(ports=[0, 1], vxlan_fs=[4789])
+    same("ports of VXLAN", str(client.get_port_attr(1)["vxlan_fs"]), "4789")
+    for port, inside in ((0, False), (1, True)):
+        stats = api.STLFlowStats(pg_id=20 + port, vxlan=True)
+        builder = api.STLPktBuilder(pkt=packet(inside))
+        mode = api.STLTXSingleBurst(pps=500, total_pkts=100)
+        stream = api.STLStream(packet=builder, mode=mode, flow_stats=stats)
+        client.add_streams(stream, ports=[port])
+    client.clear_stats()
+    client.start(ports=[0, 1], force=True)
+    client.wait_on_traffic(ports=[0, 1], timeout=20)
+    settle(client, 1)
+    flows = client.get_stats()["flow_stats"]
+    for port in (0, 1):
+        flow = flows[20 + port]
+        same(f"group {20 + port}", (flow["tx_pkts"][port], flow["rx_pkts"][1 - port]), (100, 100))
+    client.set_port_attr(ports=[0, 1], vxlan_fs=[])
+    print("groups inside of VXLAN are counted")
 
 
 def inside(folder, argv):

@@ -357,8 +357,8 @@ fn a_change_of_a_load_that_is_refused_changes_nothing() {
     let other_port = flows("load-refused", "", "cps = 1000", "limit = 1000000");
     refused(run.change(other_port).unwrap_err(), "\"web\"");
     refused(
-        run.change(flows("load-refused", "patience = \"1 s\"", "cps = 1000", "")).unwrap_err(),
-        "patience",
+        run.change(flows("load-refused", "ramp_up = \"1 s\"", "cps = 1000", "")).unwrap_err(),
+        "the ramp",
     );
     assert_eq!(clients(&mut run).asked_cps, Some(1000.0));
     let now = clients(&mut run).attempted;
