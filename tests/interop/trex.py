@@ -49,7 +49,6 @@ EXAMPLES = [
     ["stl_flow_stats"],
     ["stl_flow_latency_stats"],
     ["stl_simple_burst"],
-    ["stl_simple_pin_core"],
     ["stl_profile"],
     ["stl_simple_console_like"],
     ["hlt_udp_simple", "-d", "3"],
