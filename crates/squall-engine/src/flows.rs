@@ -11,7 +11,7 @@ use rustix::thread::set_current_timer_slack;
 use squall_flows::{
     FrameOutput, Load, LoadError, Near, Role, Side, SideSettings, Statistics, Whose, Wrap,
 };
-use squall_plan::{After, FlowSide, Part, PlanFlows};
+use squall_plan::{After, FlowSide, Part, Plan, PlanFlows};
 use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, TxBatch};
 use squall_units::{Cut, Division, FCS_LEN, Nanos, Picos};
 
@@ -39,8 +39,8 @@ pub(crate) fn check(flows: &PlanFlows) -> Result<(), (usize, LoadError)> {
     Ok(())
 }
 
-/// Whose packets the side takes.
-pub(crate) fn hosts(side: &FlowSide, load: &Load, shared: bool, workers: u32) -> Hosts {
+/// Whose packets a side of the plan takes, of this load.
+pub(crate) fn hosts(plan: &Plan, side: &FlowSide, load: &Load) -> Hosts {
     let (clients, servers) = side.role.parts(side.clients, side.servers);
     let ours = |(number, template): (usize, &squall_flows::Template)| {
         let (begins, serves) = (template.ends.has_clients(), template.ends.has_servers());
@@ -62,8 +62,8 @@ pub(crate) fn hosts(side: &FlowSide, load: &Load, shared: bool, workers: u32) ->
         Wrap::Vlan { .. } | Wrap::Mpls { .. } => None,
     });
     Hosts {
-        shared,
-        workers,
+        shared: !plan.only_flows(),
+        workers: plan.players(side.port).count() as u32,
         addresses: load.templates.iter().enumerate().flat_map(ours).chain(ends).collect(),
         labels: side.network.wraps.iter().any(|wrap| matches!(wrap, Wrap::Mpls { .. })),
     }

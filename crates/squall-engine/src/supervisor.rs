@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use squall_flows::{Arrival, Ignored, OpenFlow, Target};
+use squall_flows::{Arrival, Ignored, Load, OpenFlow, Target};
 use squall_measure::{Measure, Receiver, flow::Link};
 use squall_plan::{Change, Placement, Plan, PlanFlows, PlanStream};
 use squall_port::{
@@ -298,9 +298,7 @@ pub fn ready(
         flows::check(flows)
             .map_err(|(port, error)| EngineError::Flows(plan.ports[port].name.clone(), error))?;
         for side in &flows.sides {
-            let workers = plan.players(side.port).count() as u32;
-            let hosts = flows::hosts(side, &flows.load, !plan.only_flows(), workers);
-            let served = ports[side.port].serve(&hosts);
+            let served = ports[side.port].serve(&flows::hosts(&plan, side, &flows.load));
             served.map_err(|error| port_error(&plan, side.port, error))?;
         }
     }
@@ -893,12 +891,10 @@ impl Running {
                     let before = self.plan.flows.as_ref().map_or(0, |old| old.load.templates.len());
                     self.tell(Command::Load(Arc::new(flows.load.clone())));
                     // Where all flows had begun, others may begin.
-                    let ports: Vec<usize> = flows.ports().collect();
-                    for worker in 0..self.open.len() {
-                        if ports.iter().any(|port| self.plan.players(*port).any(|w| w == worker)) {
-                            self.open[worker] = true;
-                            self.added[worker] += 1;
-                        }
+                    let players = flows.ports().flat_map(|port| self.plan.players(port));
+                    for worker in players.collect::<BTreeSet<usize>>() {
+                        self.open[worker] = true;
+                        self.added[worker] += 1;
                     }
                     self.begin_templates(&flows.load, before);
                     Arc::make_mut(&mut self.plan).flows = Some(flows);
@@ -978,7 +974,7 @@ impl Running {
     }
 
     /// Templates from number `first` on begin, unless they wait for others.
-    fn begin_templates(&self, load: &squall_flows::Load, first: usize) {
+    fn begin_templates(&self, load: &Load, first: usize) {
         if first == load.templates.len() {
             return;
         }
@@ -1002,9 +998,7 @@ impl Running {
         let name = |port: usize| self.plan.ports[port].name.clone();
         flows::check(flows).map_err(|(port, error)| EngineError::Flows(name(port), error))?;
         let deaf = flows.sides.iter().find(|side| {
-            let workers = self.plan.players(side.port).count() as u32;
-            let hosts = flows::hosts(side, &flows.load, !self.plan.only_flows(), workers);
-            !self.ports[side.port].serves(&hosts)
+            !self.ports[side.port].serves(&flows::hosts(&self.plan, side, &flows.load))
         });
         deaf.map_or(Ok(()), |side| Err(EngineError::NewHosts(name(side.port))))
     }

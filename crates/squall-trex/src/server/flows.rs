@@ -513,12 +513,12 @@ impl Server {
 
     /// Keeps the figures of each report, so that there are rates.
     pub(super) fn remember(&mut self, id: &str) {
-        let (Some(taken), Some(report)) = (self.traffic.taken(), self.traffic.latest_report())
-        else {
+        let Some(taken) = self.traffic.taken() else { return };
+        let is_new = |seen: &Loaded| seen.now.as_ref().is_none_or(|seen| seen.at != taken);
+        if !self.profile(id).is_some_and(is_new) {
             return;
-        };
-        let Ok(profile) = self.loaded(id) else { return };
-        if profile.now.as_ref().is_none_or(|seen| seen.at != taken) {
+        }
+        if let (Some(report), Ok(profile)) = (self.traffic.latest_report(), self.loaded(id)) {
             profile.lasts(taken, &report);
             profile.before = profile.now.replace(Seen { at: taken, report });
         }
@@ -532,25 +532,24 @@ impl Server {
     }
 
     fn flow_counters(&self, id: &str) -> Value {
-        let (sides, rates) = (self.flow_sides(id, |_| true), self.flow_rates(id, |_| true));
-        json!({
-            "name": "flows", "epoch": self.flow_epoch(id),
-            "client": sides[0].values(&rates[0]), "server": sides[1].values(&rates[1]),
-        })
+        self.totals_of(std::slice::from_ref(&id))
     }
 
-    /// Of all profiles.
     fn flow_totals(&self) -> Value {
+        self.totals_of(&self.flow_profiles())
+    }
+
+    /// Of these profiles together.
+    fn totals_of(&self, ids: &[impl AsRef<str>]) -> Value {
         let (mut sides, mut rates) = <([Side; 2], [Rates; 2])>::default();
-        let ids = self.flow_profiles();
-        for id in &ids {
+        for id in ids.iter().map(AsRef::as_ref) {
             let (of, at) = (self.flow_sides(id, |_| true), self.flow_rates(id, |_| true));
             for side in 0..2 {
                 sides[side].merge(&of[side]);
                 rates[side] = rates[side].with(&at[side]);
             }
         }
-        let epoch = ids.iter().map(|id| self.flow_epoch(id)).max().unwrap_or(0);
+        let epoch = ids.iter().map(|id| self.flow_epoch(id.as_ref())).max().unwrap_or(0);
         json!({
             "name": "flows", "epoch": epoch,
             "client": sides[0].values(&rates[0]), "server": sides[1].values(&rates[1]),

@@ -161,6 +161,11 @@ impl Server {
             flows = run.open_flows(MOST);
             Ok(())
         })?;
+        if flows.len() > MOST {
+            return Err(Refusal::failed(format!(
+                "more than {MOST} ends of flows are open: expected fewer for a list of them"
+            )));
+        }
         let active = self.playing().find(|(own, _)| *own == id);
         let is_its = |flow: &FlowInfo| {
             let of = &flow.tuple;
@@ -171,12 +176,7 @@ impl Server {
             active.is_some_and(|(_, active)| active.serves(server, port))
         };
         flows.retain(|(_, flow)| is_its(&flow.tcp));
-        match flows.len() > MOST {
-            true => Err(Refusal::failed(format!(
-                "more than {MOST} ends of flows are open: expected fewer for a list of them"
-            ))),
-            false => Ok(flows),
-        }
+        Ok(flows)
     }
 
     /// Looks at the flows of a profile when its start has asked for that.

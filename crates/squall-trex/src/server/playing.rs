@@ -360,10 +360,11 @@ impl Server {
     fn look_at_profile(&mut self, id: &str) {
         let Some((_, active)) = self.playing().find(|(own, _)| *own == id) else { return };
         let Some(began) = active.began else { return };
-        let (now, report) = (Instant::now(), self.traffic.latest_report());
+        let now = Instant::now();
         let end = active.lasts.map(|lasts| began + Duration::from_nanos(lasts.0) + BEGINS);
         let alone = self.in_run().count() == 1;
-        let done = || report.as_ref().is_some_and(|report| active.is_done(report));
+        // A report is copied for it: only where it is asked.
+        let done = || self.traffic.latest_report().is_some_and(|report| active.is_done(&report));
         match (active.gone, active.ends) {
             (Some(gone), _) => {
                 let counted = self.traffic.taken().is_some_and(|taken| taken > gone) && done();
@@ -412,9 +413,6 @@ impl Server {
         let error = outcome.err().map(|error| error.to_string());
         let begun = self.playing().filter(|(_, active)| active.began.is_some());
         let begun: Vec<String> = begun.map(|(id, _)| id.clone()).collect();
-        if let Some(server) = &mut self.flows {
-            server.ending = true;
-        }
         begun.iter().for_each(|id| self.profile_is_over(id, error.as_deref()));
         self.traffic.fold_if_over();
         if let Some(server) = &mut self.flows {
