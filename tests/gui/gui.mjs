@@ -109,6 +109,29 @@ const steps = {
     await login(page);
   },
 
+  async "a refusal of what was asked before the login, and comes after it, refuses nobody"() {
+    const late = await open(browser);
+    let answer;
+    const held = new Promise((resolve) => (answer = resolve));
+    const delayed = new Set();
+    await late.route(/\/squall\/v1\/(info|headers)$/, async (route) => {
+      const asked = route.request().url();
+      if (delayed.has(asked)) return route.continue();
+      delayed.add(asked);
+      const response = await route.fetch();
+      await held;
+      await route.fulfill({ response });
+    });
+    await late.goto(`${url}/#/streams`);
+    await login(late);
+    assert.equal(delayed.size, 2, "both were asked");
+    answer();
+    await sleep(500);
+    await late.getByRole("row", { name: /veth-a/ }).waitFor({ timeout: 5000 });
+    await late.getByText("Live", { exact: true }).waitFor({ timeout: 5000 });
+    await late.context().close();
+  },
+
   async "the ports of the lab are there, and free"(page) {
     await page.goto(`${url}/#/ports`);
     for (const name of ["veth-a", "veth-b"]) await page.getByRole("row", { name: new RegExp(name) }).getByText("free").waitFor();
@@ -998,7 +1021,8 @@ try {
       console.log(`ok      ${name} (${((Date.now() - from) / 1000).toFixed(1)} s)`);
     } catch (error) {
       failed += 1;
-      console.log(`FAILED  ${name}: ${error.stack ?? error}`);
+      const shown = await page.locator("body").innerText({ timeout: 2000 }).catch(String);
+      console.log(`FAILED  ${name}: ${error.stack ?? error}\n  the page: ${shown.replace(/\s+/g, " ").slice(0, 1000)}`);
       if (shots) {
         mkdirSync(shots, { recursive: true });
         await page.screenshot({ path: `${shots}/failed-${failed}.png` }).catch(() => {});

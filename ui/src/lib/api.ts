@@ -33,6 +33,7 @@ async function ask(
   let answer: Response;
   // Of others no cookie is sent or taken.
   const own = !server.url;
+  const logins = session.logins;
   try {
     answer = await fetch(server.url + BASE + path, {
       method,
@@ -50,7 +51,8 @@ async function ask(
     );
   }
   if (answer.ok) return answer;
-  if (answer.status === 401 && own && !servers.current.url) session.loginNeeded = true;
+  if (answer.status === 401 && own && !servers.current.url && logins === session.logins)
+    session.loginNeeded = true;
   const text = await answer.text();
   try {
     const { error } = JSON.parse(text) as {

@@ -29,6 +29,8 @@ export function store(key: string, value: string): void {
 class Session {
   info = $state<Info | null>(null);
   loginNeeded = $state(false);
+  /** How often one logged in: what was asked before says nothing of now. */
+  logins = 0;
   reachable = $state(true);
   theme = $state<Theme>(stored("squall.theme", "auto") as Theme);
   /** Single keys as commands; those who speak to their machine turn them off (WCAG 2.1.4). */
