@@ -1,5 +1,6 @@
 #![no_main]
-//! Frames of any octets reach clients or servers behind tags and tunnels, while templates come and go:
+//! Frames of any octets reach clients or servers behind tags and tunnels, while templates come and go,
+//! of which one has flows that begin others:
 //! no panic, every frame has a reason, and what the side answers is a frame of its own.
 
 use libfuzzer_sys::fuzz_target;
@@ -79,7 +80,20 @@ fuzz_target!(|data: &[u8]| {
         ..Load::default()
     };
     let mut more = load.clone();
-    more.templates.push(Template { name: "more".into(), port: 81, ..load.templates[0].clone() });
+    // Its flows begin flows, of which only others may come to their end.
+    let asks = Program::client("c").lines(["begin t", "count asked", "begin called"]).send("ping");
+    let of = |name: &str, port, client: &Program, arrival: &Arrival| Template {
+        name: name.into(),
+        port,
+        client: client.clone(),
+        arrival: arrival.clone(),
+        ..load.templates[0].clone()
+    };
+    let first = &load.templates[0];
+    more.templates.extend([
+        of("more", 81, &asks.recv(4).build().unwrap(), &first.arrival),
+        of("called", 82, &first.client, &Arrival::Called),
+    ]);
     let role = if role & 1 == 0 { Role::Clients } else { Role::Servers };
     // Checksums would keep nearly all of it out.
     let settings = SideSettings { role, flows: 64, verify: false, ..SideSettings::default() };

@@ -1175,6 +1175,8 @@ class RoleReport:
         Deviations of peers from the flow program: ``unexpected_data``, ``too_short``,
         ``no_answer``, ``bad_http``; of TLS: ``tls_alert``, ``tls_certificate``,
         ``tls_incompatible``, ``tls_broken``, ``tls_closed``, ``tls_timeout``.
+    counters : dict of str to int
+        Counters of the flow program's own (``count`` in a program), with those that are 0.
     not_begun : dict of str to int
         Flows that were due and not started, by reason: ``late`` (the generator was the limit),
         ``ports_exhausted``, ``unresolved``, ``limit``, ``full``, ``disabled``.
@@ -1217,6 +1219,7 @@ class RoleReport:
     completed: int
     failed: dict[str, int]
     protocol_errors: dict[str, int]
+    counters: dict[str, int]
     not_begun: dict[str, int]
     active: int
     peak_active: int

@@ -11,6 +11,7 @@ use squall_units::Nanos;
 use crate::{
     Delay, Observer, Program, ProgramError, ProtocolError, Role, Transport,
     answers::Kept,
+    calls::{Call, Calls, Standing},
     code::{Code, NO_TAKE, Op, TakeOf, Traits, compile},
     http::{Found, Kind, Parser},
     message::Sending,
@@ -85,6 +86,7 @@ pub struct Apps<O = ()> {
     kept: HashMap<u32, Kept>,
     stash: HashMap<FlowId, Vec<u8>>,
     spare: Vec<Vec<u8>>,
+    calls: Calls,
     /// Of programs that speak over TLS; `None`: there are none.
     pub(crate) secure: Option<Box<Layer>>,
     /// Flows of peers whom no listener of theirs names.
@@ -161,6 +163,7 @@ impl<O: Observer> Apps<O> {
             kept: HashMap::new(),
             stash: HashMap::new(),
             spare: vec![],
+            calls: Calls::default(),
             secure: None,
             unknown_peers: 0,
             observer,
@@ -240,6 +243,59 @@ impl<O: Observer> Apps<O> {
         &self.code.programs[usize::from(program.0)].name
     }
 
+    /// A flow that a program asked for, and waits for. Whoever takes it tells
+    /// [`begin_call`](Self::begin_call) right before the flow begins and
+    /// [`began_call`](Self::began_call) after it has, or [`refuse_call`](Self::refuse_call).
+    pub fn take_call(&mut self) -> Option<Call> {
+        self.calls.take()
+    }
+
+    /// It cannot be told yet whether the flow begins.
+    pub fn put_call_back(&mut self, call: Call) {
+        self.calls.put_back(call);
+    }
+
+    /// Flows that programs ask for.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.calls.asked()
+    }
+
+    /// The next flow that begins is the one that was asked for.
+    pub fn begin_call(&mut self, call: &Call) {
+        self.calls.begin(call);
+    }
+
+    /// It has begun, as `flow`.
+    pub fn began_call(&mut self, flow: FlowId) {
+        self.calls.started(flow);
+    }
+
+    /// It could not begin, which ends the flow that asked for it.
+    pub fn refuse_call(&mut self, call: &Call) {
+        self.calls.give_up();
+        self.calls.answer(call.caller, Standing::Refused);
+    }
+
+    /// A flow that goes on, as that which it asked for is over: it is to be woken
+    /// ([`FlowSocket::wake_at`]).
+    pub fn take_answered(&mut self) -> Option<FlowId> {
+        self.calls.take_answered()
+    }
+
+    /// Whether no flow is asked for, and none to be woken.
+    #[must_use]
+    #[inline]
+    pub fn is_calm(&self) -> bool {
+        self.calls.is_idle()
+    }
+
+    /// Names of the counters that it adds to, by their numbers.
+    #[must_use]
+    pub fn counters(&self, program: ProgramId) -> &[Arc<str>] {
+        &self.code.programs[usize::from(program.0)].counters
+    }
+
     #[must_use]
     pub fn role(&self, program: ProgramId) -> Role {
         self.code.programs[usize::from(program.0)].traits.role
@@ -266,6 +322,7 @@ impl<O: Observer> Apps<O> {
             + self.rows.capacity() * size_of::<[u32; 8]>()
             + self.kept.values().map(Kept::memory).sum::<usize>()
             + stashed
+            + self.calls.memory()
             + self.secure.as_ref().map_or(0, |layer| layer.memory())
     }
 
@@ -275,6 +332,7 @@ impl<O: Observer> Apps<O> {
         self.rows.len() - self.free_rows.len()
             + self.stash.len()
             + self.kept.len()
+            + self.calls.len()
             + self.secure.as_ref().map_or(0, |layer| layer.len())
     }
 
@@ -573,6 +631,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 let (reason, finished) =
                     if complete { (Reason::Closed, true) } else { (reason, finished) };
                 self.release();
+                self.apps.calls.gone(self.socket.id());
                 let program = self.program;
                 self.apps.observer.gone(program, reason, finished);
             }
@@ -584,6 +643,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             return;
         }
         self.state.at |= STARTED;
+        self.apps.calls.started(self.socket.id());
         let program = self.program;
         let (client, registers) = (self.traits.role == Role::Client, self.traits.registers);
         let setup = if client { self.since_began() } else { Nanos::ZERO };
@@ -707,6 +767,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             {
                 self.fail(ProtocolError::NoAnswer);
             }
+            Op::Begin => self.run(&[]),
             // Of something that was done in time.
             _ => {}
         }
@@ -811,14 +872,17 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             }
             Op::Jump { to } => return self.jump(to),
             Op::JumpIf { register, elapsed, compare, value, to } => {
-                let mut found = self.register(register);
-                if elapsed {
-                    found =
-                        millis(self.socket.now()).wrapping_sub(found).cast_signed().max(0) as u32;
-                }
-                if compare.holds(found, value) {
+                if compare.holds(self.value(register, elapsed), value) {
                     return self.jump(to);
                 }
+            }
+            Op::Count { counter, register, elapsed } => {
+                let (program, value) = (self.program, self.value(register, elapsed));
+                self.apps.observer.counted(program, counter, value);
+            }
+            Op::CountConstant { counter, value } => {
+                let program = self.program;
+                self.apps.observer.counted(program, counter, value);
             }
             Op::Again { register, to } => {
                 let left = self.register(register) - 1;
@@ -834,6 +898,12 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                     return self.jump(to);
                 }
             }
+            Op::Next { template } => {
+                let info = &self.apps.code.programs[usize::from(self.program.0)];
+                let template = info.templates[usize::from(template)].clone();
+                self.apps.calls.set_next(self.socket.id(), template);
+            }
+            Op::Begin => return self.begin(),
             Op::Close => self.close(),
             Op::Reset => {
                 self.finished();
@@ -994,6 +1064,19 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         let at = self.socket.now() + Nanos(time);
         self.socket.wake_at(at);
         Step::Waits
+    }
+
+    #[cold]
+    fn begin(&mut self) -> Step {
+        let tuple = self.socket.tuple();
+        match self.apps.calls.ask(self.socket.id(), tuple) {
+            Standing::Waits => Step::Waits,
+            Standing::Apart | Standing::Over => Step::On,
+            Standing::Refused => {
+                self.fail(ProtocolError::NotBegun);
+                Step::Over
+            }
+        }
     }
 
     /// A number for this operation of this flow, another in each pass of a loop.
@@ -1302,6 +1385,15 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             self.apps.rows[self.state.register as usize][usize::from(register)]
         } else {
             self.state.register
+        }
+    }
+
+    /// What a register has, or the milliseconds since it was set to the clock.
+    fn value(&self, register: u8, elapsed: bool) -> u32 {
+        let value = self.register(register);
+        match elapsed {
+            true => millis(self.socket.now()).wrapping_sub(value).cast_signed().max(0) as u32,
+            false => value,
         }
     }
 

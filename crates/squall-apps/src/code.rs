@@ -7,8 +7,9 @@ use squall_program::mix;
 use squall_units::Nanos;
 
 use crate::{
-    Compare, Condition, DataOrder, Delay, Instruction, Mark, Message, MessageError, MessageRef,
-    Mistake, Part, Program, ProgramError, Role, Take, TakeForm, Times, Transport, Value,
+    Amount, Compare, Condition, DataOrder, Delay, Instruction, Mark, Message, MessageError,
+    MessageRef, Mistake, Part, Program, ProgramError, Role, Take, TakeForm, Times, Transport,
+    Value,
     answers::{Checked, Source},
     message::{COOKIES, Ready, known},
 };
@@ -63,6 +64,23 @@ pub enum Op {
         value: u32,
         to: u32,
     },
+    /// Adds to a counter of the program what a register has, or the time since it was set to the
+    /// clock.
+    Count {
+        counter: u16,
+        register: u8,
+        elapsed: bool,
+    },
+    CountConstant {
+        counter: u16,
+        value: u32,
+    },
+    /// Names the template of the flow that is begun next.
+    Next {
+        template: u16,
+    },
+    /// Begins it, and waits for its end.
+    Begin,
     /// One pass less to go; back if there are some.
     Again {
         register: u8,
@@ -187,6 +205,10 @@ pub struct Code {
 pub struct Info {
     pub name: Arc<str>,
     pub traits: Traits,
+    /// Names of its counters.
+    pub counters: Arc<[Arc<str>]>,
+    /// Names of the templates that it begins flows of.
+    pub templates: Arc<[Arc<str>]>,
 }
 
 /// What each event of a flow needs to know of its program.
@@ -226,6 +248,8 @@ pub const MOST_OPS: usize = 1 << 22;
 pub const MOST_REGISTERS: usize = 8;
 /// Values that a program takes from answers.
 const MOST_VALUES: usize = 64;
+/// Counters of a program, and templates that it begins flows of.
+const MOST_NAMES: usize = 64;
 /// The value that a redirection is taken into.
 const LOCATION: &str = "location";
 /// Rounds without waiting, of all loops inside each other.
@@ -254,6 +278,8 @@ struct Compiler<'a> {
     variables: Vec<&'a str>,
     /// Names of what is taken from answers.
     slots: Vec<&'a str>,
+    counters: Vec<Arc<str>>,
+    templates: Vec<Arc<str>>,
     /// Instruction of each label.
     labels: HashMap<&'a str, usize>,
     loops: Vec<Open>,
@@ -317,6 +343,8 @@ impl<'a> Compiler<'a> {
             deepest: variables.len(),
             variables,
             slots,
+            counters: vec![],
+            templates: vec![],
             labels,
             loops: vec![],
             begins: vec![],
@@ -382,6 +410,28 @@ impl<'a> Compiler<'a> {
                     expected: "-2,147,483,648..=2,147,483,647",
                 })?;
                 self.push(Op::Add { register, value });
+            }
+            Instruction::Count { counter, amount } => {
+                let counter = self.counter(counter)?;
+                let (variable, elapsed) = match amount {
+                    Amount::Constant(value) => {
+                        self.push(Op::CountConstant { counter, value: *value });
+                        return Ok(());
+                    }
+                    Amount::Variable(variable) => (variable, false),
+                    Amount::Elapsed(variable) => (variable, true),
+                };
+                let register = self.variable(variable)?;
+                self.push(Op::Count { counter, register, elapsed });
+            }
+            Instruction::Next(template) => self.next(template)?,
+            Instruction::Begin(template) => {
+                if let Some(template) = template {
+                    self.next(template)?;
+                } else if !self.program.begins().any(|_| true) {
+                    return Err(Mistake::NoNext);
+                }
+                self.push(Op::Begin);
             }
             Instruction::Label(_) => self.closed = false,
             Instruction::Jump { label, condition } => {
@@ -473,6 +523,8 @@ impl<'a> Compiler<'a> {
         let program = self.program;
         let role = match instruction {
             I::Connect
+            | I::Next(_)
+            | I::Begin(_)
             | I::HttpResponse { .. }
             | I::Extract { .. }
             | I::Check(_)
@@ -681,6 +733,23 @@ impl<'a> Compiler<'a> {
         found.map(|at| at.min(255) as u8).ok_or_else(missing)
     }
 
+    fn counter(&mut self, name: &str) -> Result<u16, Mistake> {
+        let at = place_of(&mut self.counters, name);
+        match at < MOST_NAMES {
+            true => Ok(at as u16),
+            false => Err(Mistake::TooManyCounters { found: at + 1, most: MOST_NAMES }),
+        }
+    }
+
+    fn next(&mut self, template: &str) -> Result<(), Mistake> {
+        let at = place_of(&mut self.templates, template);
+        if at >= MOST_NAMES {
+            return Err(Mistake::TooManyTemplates { found: at + 1, most: MOST_NAMES });
+        }
+        self.push(Op::Next { template: at as u16 });
+        Ok(())
+    }
+
     fn slot(&self, name: &str) -> u8 {
         let at = self.slots.iter().position(|known| *known == name);
         at.expect("all names of the program are in slots") as u8
@@ -864,7 +933,12 @@ impl<'a> Compiler<'a> {
             keepalive: receives(|op| matches!(op, Op::Within { keepalive: true, .. })),
         };
         self.code.owner = vec![0; self.code.ops.len()];
-        self.code.programs.push(Info { name: program.name.as_str().into(), traits });
+        self.code.programs.push(Info {
+            name: program.name.as_str().into(),
+            traits,
+            counters: self.counters.into(),
+            templates: self.templates.into(),
+        });
         Ok(self.code)
     }
 
@@ -887,6 +961,9 @@ impl<'a> Compiler<'a> {
                 | Op::SetRandom { .. }
                 | Op::SetClock { .. }
                 | Op::Add { .. }
+                | Op::Count { .. }
+                | Op::CountConstant { .. }
+                | Op::Next { .. }
                 | Op::Extract { .. }
                 | Op::Check { .. } => {}
                 _ => receives_next = false,
@@ -950,6 +1027,9 @@ fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
             | Op::SetRandom { .. }
             | Op::SetClock { .. }
             | Op::Add { .. }
+            | Op::Count { .. }
+            | Op::CountConstant { .. }
+            | Op::Next { .. }
             | Op::Close
             | Op::Extract { .. }
             | Op::Check { .. }
@@ -1024,6 +1104,15 @@ fn bounded(ops: &[Op]) -> Vec<usize> {
         found.push(at);
     }
     found
+}
+
+/// Where the name is; it is added where it is not there.
+fn place_of(names: &mut Vec<Arc<str>>, name: &str) -> usize {
+    let known = names.iter().position(|known| **known == *name);
+    known.unwrap_or_else(|| {
+        names.push(name.into());
+        names.len() - 1
+    })
 }
 
 fn index<T>(table: &mut Vec<T>, value: T) -> u32 {

@@ -26,6 +26,7 @@ mod answers;
 mod apps;
 mod builder;
 pub mod builtin;
+mod calls;
 mod code;
 mod data;
 mod http;
@@ -43,6 +44,7 @@ mod tls_settings;
 
 pub use apps::{Apps, FlowSocket, Listener, Peers, ProgramId, State};
 pub use builder::ProgramBuilder;
+pub use calls::Call;
 pub use data::{Data, DataError, DataOrder};
 pub use import::{
     ConversationReport, Delays, End, Hole, Holes, Import, ImportError, ImportOptions, Imported,
@@ -50,7 +52,7 @@ pub use import::{
 };
 pub use message::{Alphabet, Mark, Message, MessageError, NumberForm, Part, Scope};
 pub use model::{
-    Check, Compare, Condition, Delay, Instruction, MessageRef, Mistake, Origin, Program,
+    Amount, Check, Compare, Condition, Delay, Instruction, MessageRef, Mistake, Origin, Program,
     ProgramError, Role, Take, TakeForm, Times, Transport, Value,
 };
 pub use observer::{Counts, Observer, ProtocolError};

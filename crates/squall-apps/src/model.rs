@@ -57,6 +57,15 @@ pub enum Instruction {
     Set { variable: String, value: Value },
     /// Adds to a variable, which stays in 0..=4,294,967,295 (`add x 1`, `add x -1`).
     Add { variable: String, value: i64 },
+    /// Adds to a counter that reports have of the template and its side (`count pages`, `count
+    /// octets 1460`, `count rounds x`, `count waited elapsed x`).
+    Count { counter: String, amount: Amount },
+    /// Names the template of which this flow, or the one that began it, begins a flow next (`next
+    /// page`, `next "template 2"`).
+    Next(String),
+    /// Begins a flow of a template, between the same client and server if they are its, and waits
+    /// until that is over (`begin page`); without a name, of the one that was named last (`begin`).
+    Begin(Option<String>),
     /// A place to jump to (`label again`).
     Label(String),
     /// Goes to a label (`jump again`, `jump again if x < 5`, `jump again if elapsed x < 2 s`).
@@ -165,6 +174,16 @@ pub enum Value {
     Random(u32, u32),
     /// Now, in milliseconds, for [`Condition::elapsed`].
     Clock,
+}
+
+/// How much is added to a counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Amount {
+    Constant(u32),
+    /// What a variable has.
+    Variable(String),
+    /// Milliseconds since a variable was set to the clock; 0 as long as it is ahead.
+    Elapsed(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -295,6 +314,14 @@ pub enum Mistake {
     NoAnswer { found: &'static str },
     #[error("{found} values in a program; expected at most {most}")]
     TooManyValues { found: usize, most: usize },
+    #[error(
+        "`begin` without a template; expected its name, or `next NAME` before; try `begin page`"
+    )]
+    NoNext,
+    #[error("{found} templates in `next` and `begin` of a program; expected at most {most}")]
+    TooManyTemplates { found: usize, most: usize },
+    #[error("{found} counters in a program; expected at most {most}")]
+    TooManyCounters { found: usize, most: usize },
     #[error(transparent)]
     Message(#[from] MessageError),
 }
@@ -378,6 +405,16 @@ impl Program {
                 message.is_some_and(|message| message.column().is_some())
             }
             _ => false,
+        })
+    }
+
+    /// Templates that it begins flows of.
+    pub fn begins(&self) -> impl Iterator<Item = &str> {
+        self.instructions.iter().filter_map(|instruction| match instruction {
+            Instruction::Next(template) | Instruction::Begin(Some(template)) => {
+                Some(template.as_str())
+            }
+            _ => None,
         })
     }
 

@@ -65,6 +65,10 @@ pub trait Observer {
     #[inline]
     fn truncated(&mut self, _program: ProgramId) {}
 
+    /// The program added to its counter of this number ([`crate::Apps::counters`]).
+    #[inline]
+    fn counted(&mut self, _program: ProgramId, _counter: u16, _amount: u32) {}
+
     /// The program came to its end.
     #[inline]
     fn finished(&mut self, _program: ProgramId) {}
@@ -109,6 +113,8 @@ pub enum ProtocolError {
     NoValue,
     /// An answer that is to be looked at is longer than is kept (16 MiB).
     LongAnswer,
+    /// Our own: a flow that the program begins could not begin.
+    NotBegun,
     /// The peer refused the TLS session by an alert.
     TlsAlert,
     /// Its certificate is not what it should be.
@@ -124,7 +130,7 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 19;
     pub const ALL: [Self; Self::COUNT] = [
         Self::UnexpectedData,
         Self::TooShort,
@@ -138,6 +144,7 @@ impl ProtocolError {
         Self::CheckRedirect,
         Self::NoValue,
         Self::LongAnswer,
+        Self::NotBegun,
         Self::TlsAlert,
         Self::TlsCertificate,
         Self::TlsIncompatible,
@@ -162,6 +169,7 @@ impl ProtocolError {
             Self::CheckRedirect => "check_redirect",
             Self::NoValue => "no_value",
             Self::LongAnswer => "long_answer",
+            Self::NotBegun => "flow_not_begun",
             Self::TlsAlert => "tls_alert",
             Self::TlsCertificate => "tls_certificate",
             Self::TlsIncompatible => "tls_incompatible",
@@ -188,6 +196,8 @@ pub struct Counts {
     /// By hundreds: `statuses[2]` are 2xx.
     pub statuses: [u64; 10],
     pub finished: u64,
+    /// By the numbers of counters, whose programs they are of does not matter.
+    pub counted: Vec<u64>,
     /// In the order of [`ProtocolError::ALL`].
     pub protocol_errors: [u64; ProtocolError::COUNT],
     pub secured: u64,
@@ -225,6 +235,11 @@ impl Observer for Counts {
     }
     fn truncated(&mut self, _: ProgramId) {
         self.truncated += 1;
+    }
+    fn counted(&mut self, _: ProgramId, counter: u16, amount: u32) {
+        let at = usize::from(counter);
+        self.counted.resize(self.counted.len().max(at + 1), 0);
+        self.counted[at] += u64::from(amount);
     }
     fn finished(&mut self, _: ProgramId) {
         self.finished += 1;

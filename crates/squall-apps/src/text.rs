@@ -5,8 +5,8 @@ use std::{fmt, str::FromStr};
 use squall_units::{Nanos, parse_octets};
 
 use crate::{
-    Check, Compare, Condition, Delay, Instruction, Message, MessageRef, Mistake, Origin, Take,
-    TakeForm, Times, Value,
+    Amount, Check, Compare, Condition, Delay, Instruction, Message, MessageRef, Mistake, Origin,
+    Take, TakeForm, Times, Value,
     message::{unescape, write_escaped},
 };
 
@@ -23,6 +23,9 @@ impl Instruction {
             Self::Delay(_) => "delay",
             Self::Set { .. } => "set",
             Self::Add { .. } => "add",
+            Self::Count { .. } => "count",
+            Self::Next(_) => "next",
+            Self::Begin(_) => "begin",
             Self::Label(_) => "label",
             Self::Jump { .. } => "jump",
             Self::Loop(_) => "loop",
@@ -45,8 +48,8 @@ impl Instruction {
     }
 }
 
-const WORDS: &str = "connect, accept, send, recv, recv_until, delay, set, add, label, jump, loop, \
-                     end, close, reset, flush, wait_peer_close, rate, send_packet, recv_packets, \
+const WORDS: &str = "connect, accept, send, recv, recv_until, delay, set, add, count, next, begin, \
+                     label, jump, loop, end, close, reset, flush, wait_peer_close, rate, send_packet, recv_packets, \
                      recv_packet_octets, keepalive, http_response, http_serve, extract, check or \
                      unless_redirect";
 
@@ -119,6 +122,27 @@ impl FromStr for Instruction {
                     _ => Err(line.wrong("a variable and a number to add", HINT)),
                 }
             }
+            "count" => {
+                const HINT: &str =
+                    "count pages, count octets 1460, count rounds x, count waited elapsed x";
+                let (counter, amount) = match rest.split_whitespace().collect::<Vec<_>>()[..] {
+                    [counter] => (counter, Amount::Constant(1)),
+                    [counter, "elapsed", variable] => {
+                        (counter, Amount::Elapsed(line.name(variable, HINT)?))
+                    }
+                    [counter, amount]
+                        if amount.starts_with(|c: char| c == '-' || c.is_ascii_digit()) =>
+                    {
+                        (counter, Amount::Constant(line.number(amount, HINT)?))
+                    }
+                    [counter, variable] => (counter, Amount::Variable(line.name(variable, HINT)?)),
+                    _ => return Err(line.wrong("a counter and what is added to it", HINT)),
+                };
+                Ok(Self::Count { counter: line.name(counter, HINT)?, amount })
+            }
+            "next" => Ok(Self::Next(line.template(rest)?)),
+            "begin" if rest.is_empty() => Ok(Self::Begin(None)),
+            "begin" => Ok(Self::Begin(Some(line.template(rest)?))),
             "label" => Ok(Self::Label(line.name(rest, "label again")?)),
             "jump" => {
                 const HINT: &str = "jump again, jump again if x < 5, jump again if elapsed x < 2 s";
@@ -296,11 +320,22 @@ impl<'a> Line<'a> {
     }
 
     fn name(self, text: &str, hint: &'static str) -> Result<String, Mistake> {
-        let letter = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
-        if text.is_empty() || !text.chars().all(letter) {
+        if !is_name(text) {
             return Err(self.wrong("a name of letters, digits, _, - and .", hint));
         }
         Ok(text.into())
+    }
+
+    /// A name, in quotes if it has other characters than names of programs have.
+    fn template(self, text: &str) -> Result<String, Mistake> {
+        const HINT: &str = r#"begin page, begin "my template""#;
+        match self.quoted(text) {
+            Some(text) => {
+                let name = String::from_utf8(unescape(text)?);
+                name.map_err(|_| self.wrong("a name in UTF-8", HINT))
+            }
+            None => self.name(text, HINT),
+        }
     }
 
     fn number(self, text: &str, hint: &'static str) -> Result<u32, Mistake> {
@@ -396,6 +431,11 @@ impl<'a> Line<'a> {
     }
 }
 
+fn is_name(text: &str) -> bool {
+    let letter = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    !text.is_empty() && text.chars().all(letter)
+}
+
 /// Milliseconds that can be told from times ahead.
 const LONGEST: u32 = i32::MAX as u32;
 
@@ -447,6 +487,24 @@ impl fmt::Display for Instruction {
                 write!(f, " {variable} random {low} {high}")
             }
             Self::Add { variable, value } => write!(f, " {variable} {value}"),
+            Self::Next(template) | Self::Begin(Some(template)) if is_name(template) => {
+                write!(f, " {template}")
+            }
+            Self::Next(template) | Self::Begin(Some(template)) => {
+                f.write_str(" \"")?;
+                write_escaped(f, template.as_bytes(), b"")?;
+                f.write_str("\"")
+            }
+            Self::Begin(None) => Ok(()),
+            Self::Count { counter, amount } => {
+                write!(f, " {counter}")?;
+                match amount {
+                    Amount::Constant(1) => Ok(()),
+                    Amount::Constant(amount) => write!(f, " {amount}"),
+                    Amount::Variable(variable) => write!(f, " {variable}"),
+                    Amount::Elapsed(variable) => write!(f, " elapsed {variable}"),
+                }
+            }
             Self::Label(name) => write!(f, " {name}"),
             Self::Jump { label, condition: None } => write!(f, " {label}"),
             Self::Jump { label, condition: Some(condition) } => {

@@ -202,7 +202,7 @@ impl Arrivals {
         let own = if part.templates { load.own_templates() } else { 0 };
         let shared = load.templates[..own]
             .iter()
-            .all(|t| is_open(&t.arrival) || matches!(t.arrival, Arrival::None));
+            .all(|t| is_open(&t.arrival) || matches!(t.arrival, Arrival::Called | Arrival::None));
         let users = |template: &Template| users(template, load.target, workers);
         let most_users = load.templates[..own].iter().map(users).max().unwrap_or(workers);
         let mut arrivals = Self {
@@ -823,7 +823,7 @@ impl Line {
                 let kind = Kind::closed(users.into(), think, worker, workers);
                 line(0, kind, (worker, step(template, users.into(), workers)))
             }
-            Arrival::None => None,
+            Arrival::Called | Arrival::None => None,
         }
     }
 

@@ -102,6 +102,8 @@ pub enum Arrival {
     /// Closed loop: so many users, each of whom begins a flow when the last has ended and a time
     /// for thinking has passed.
     Closed { users: u32, think: Think },
+    /// Only where programs of other flows begin them.
+    Called,
     /// Never: servers alone.
     None,
 }
@@ -212,6 +214,11 @@ pub enum LoadError {
     #[error("template {0:?}: the rate is 0, expected more")]
     NoRate(String),
     #[error(
+        "template {template:?}: its client's program begins flows of {found:?}, and there is no \
+         such template with clients\n  try the name of another template of this load"
+    )]
+    NoSuchTemplate { template: String, found: String },
+    #[error(
         "template {0:?}: TLS needs TCP, but its programs use UDP\n  try without tls: DTLS is \
          not supported"
     )]
@@ -235,6 +242,7 @@ impl LoadError {
     pub fn template(&self) -> Option<&str> {
         match self {
             Self::NoPool { template, .. }
+            | Self::NoSuchTemplate { template, .. }
             | Self::Transports { template, .. }
             | Self::Template { template, .. }
             | Self::SharedByOthers { template, .. }
@@ -321,6 +329,15 @@ impl Load {
             }
             if t.tls.is_some() && t.client.transport == Transport::Udp {
                 return Err(LoadError::NoTls(t.name.clone()));
+            }
+            for found in t.client.begins() {
+                let begins = |other: &Template| {
+                    other.name == found && other.ends.has_clients() && !other.gone
+                };
+                if !t.gone && !self.templates.iter().any(begins) {
+                    let (template, found) = (t.name.clone(), found.to_owned());
+                    return Err(LoadError::NoSuchTemplate { template, found });
+                }
             }
             match t.arrival {
                 Arrival::Weight { .. } if self.target.is_none() => {
@@ -439,7 +456,7 @@ impl Load {
                 Arrival::Closed { users, .. } => {
                     *users = whole((*users).into()).min(u32::MAX.into()) as u32
                 }
-                Arrival::Weight { .. } | Arrival::None => {}
+                Arrival::Weight { .. } | Arrival::Called | Arrival::None => {}
             }
         }
         self
@@ -559,7 +576,7 @@ impl Template {
             (Arrival::Open { spacing: a, .. }, Arrival::Open { spacing: b, .. })
             | (Arrival::Weight { spacing: a, .. }, Arrival::Weight { spacing: b, .. }) => a == b,
             (Arrival::Closed { think: a, .. }, Arrival::Closed { think: b, .. }) => a == b,
-            (Arrival::None, Arrival::None) => true,
+            (Arrival::Called, Arrival::Called) | (Arrival::None, Arrival::None) => true,
             _ => false,
         };
         if !arrival {

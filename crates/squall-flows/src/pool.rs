@@ -230,6 +230,11 @@ impl Tuples {
         self.ports
     }
 
+    /// The port of that index; they come again behind the last.
+    pub fn port(&self, index: u64) -> u16 {
+        self.first_port + (index % self.ports) as u16 * self.step
+    }
+
     /// Addresses times ports.
     pub fn len(&self) -> u64 {
         self.addresses * self.ports

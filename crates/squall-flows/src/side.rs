@@ -6,7 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use squall_apps::{Apps, Listener, Peers, Program, ProgramError, ProgramId, State, Transport};
+use squall_apps::{
+    Apps, Call, Listener, Peers, Program, ProgramError, ProgramId, State, Transport,
+};
 use squall_bpf::owner;
 use squall_host::Answer;
 use squall_tcp::{
@@ -198,6 +200,8 @@ struct Clients {
     seat: Seat,
     /// Flows whose next hop is being asked for.
     parked: VecDeque<(Due, Place)>,
+    /// ... and those that programs ask for.
+    put_off: Vec<Call>,
     /// Conversations of a script.
     script: Option<Vec<Client>>,
     /// The first template of the script.
@@ -237,6 +241,7 @@ struct ClientTemplate {
     /// Of the pool, those that are this template's.
     tuples: Tuples,
     servers: usize,
+    name: String,
     port: u16,
     /// Its clients are played at all.
     begins: bool,
@@ -248,6 +253,8 @@ struct ClientTemplate {
     next: u64,
     /// The stack has looked at places before this.
     approached: u64,
+    /// Flows that others have begun.
+    called: u64,
     not_begun: NotBegun,
 }
 
@@ -331,6 +338,7 @@ impl Side {
                 servers: Vec::new(),
                 seat,
                 parked: VecDeque::new(),
+                put_off: Vec::new(),
                 script: None,
                 first_scripted: load.own_templates(),
                 busy: Busy::default(),
@@ -383,6 +391,7 @@ impl Side {
                 pool: template.clients,
                 tuples: pool.share(rank, of).unwrap_or_else(|| pool.clone()),
                 servers: template.servers,
+                name: template.name.clone(),
                 port: template.port,
                 begins: template.ends.has_clients(),
                 kind: kind_of(&template.client),
@@ -390,6 +399,7 @@ impl Side {
                 program,
                 next: 0,
                 approached: 0,
+                called: 0,
                 not_begun: NotBegun::default(),
             });
             if template.ends.has_clients() && template.client.transport == Transport::Udp {
@@ -577,12 +587,15 @@ impl Side {
             self.go_on_stopping(now);
         }
         self.go_on_leaving(now);
+        if !self.stack.app().apps.is_calm() {
+            self.answer_calls(now);
+        }
         if self.steady.is_due(now) {
             let counted = self.tallies();
             self.steady.look(now, counted);
         }
         let Some(clients) = &mut self.clients else { return };
-        if !clients.parked.is_empty() {
+        if !clients.parked.is_empty() || !clients.put_off.is_empty() {
             self.unpark(now);
         }
         self.steer(now);
@@ -854,6 +867,76 @@ impl Side {
         }
     }
 
+    /// Begins the flows that programs of others ask for, and wakes those whose wish is over.
+    #[cold]
+    fn answer_calls(&mut self, now: Nanos) {
+        for _ in 0..self.stack.app().apps.calls() {
+            let Some(call) = self.stack.app_mut().apps.take_call() else { break };
+            self.answer(now, call);
+        }
+        while let Some(flow) = self.stack.app_mut().apps.take_answered() {
+            self.stack.with(now, flow, |_, socket| socket.wake_at(now));
+        }
+    }
+
+    fn answer(&mut self, now: Nanos, call: Call) {
+        let Some(clients) = &mut self.clients else { return };
+        let is_it = |t: &ClientTemplate| t.begins && t.name == *call.template;
+        let number = (0..clients.first_scripted)
+            .find(|number| is_it(&clients.templates[*number]) && !self.gone.contains(number));
+        // It was taken out of the load.
+        let Some(number) = number else {
+            return self.stack.app_mut().apps.refuse_call(&call);
+        };
+        let full = self.stack.active() as u64 >= clients.limit;
+        let aborting = matches!(self.stopping, Stopping::Aborting(_) | Stopping::Done);
+        let mut why = if full || aborting { NotBegun::LIMIT } else { NotBegun::PORTS };
+        let tries = if full || aborting { 0 } else { TRIES };
+        for _ in 0..tries {
+            let Some(clients) = &mut self.clients else { return };
+            let Some(tuple) = clients.called(number, &call.tuple) else { break };
+            match self.link.resolve(now, tuple.remote) {
+                Answer::Mac(_) => {}
+                Answer::Wait => return clients.put_off.push(call),
+                Answer::Silent => {
+                    why = NotBegun::UNRESOLVED;
+                    break;
+                }
+            }
+            let (class, program) =
+                (clients.templates[number].class, clients.templates[number].program);
+            let nth = clients.templates[number].called as u32;
+            if self.disabled.as_ref().is_some_and(|all| all.clients.contains(&tuple.local)) {
+                why = NotBegun::DISABLED;
+                break;
+            }
+            let begun = Begun::new(now, now);
+            let watched = self.stack.app_mut();
+            watched.beginning = Some(begun);
+            watched.apps.begin_call(&call);
+            let state = watched.apps.client(program, nth, now);
+            match self.stack.connect(now, class, tuple, state) {
+                Ok(id) => {
+                    clients.begun += 1;
+                    let watched = self.stack.app_mut();
+                    watched.apps.began_call(id);
+                    return watched.began(id, program, begun);
+                }
+                Err(ConnectError::Full) => {
+                    why = NotBegun::FULL;
+                    break;
+                }
+                Err(_) => {}
+            }
+        }
+        let watched = self.stack.app_mut();
+        watched.beginning = None;
+        watched.apps.refuse_call(&call);
+        if let Some(clients) = &mut self.clients {
+            clients.templates[number].not_begun.add(why, 1);
+        }
+    }
+
     /// Flows whose next hop has answered, or was given up.
     fn unpark(&mut self, now: Nanos) {
         let known = self.link.statistics.resolved + self.link.statistics.resolution_failed;
@@ -861,6 +944,8 @@ impl Side {
         if std::mem::replace(&mut clients.looked_at, known) == known {
             return;
         }
+        let apps = &mut self.stack.app_mut().apps;
+        clients.put_off.drain(..).for_each(|call| apps.put_call_back(call));
         for _ in 0..clients.parked.len() {
             let Some(clients) = &mut self.clients else { return };
             let Some((due, place)) = clients.parked.pop_front() else { return };
@@ -890,6 +975,7 @@ impl Side {
         let leaves = !self.leaving.programs.is_empty();
         if leaves
             || self.stack.app().has_ended()
+            || !self.stack.app().apps.is_calm()
             || self.stack.has_output()
             || self.link.has_answers()
         {
@@ -1301,6 +1387,37 @@ impl Clients {
         let (at, servers) =
             (&self.templates[template], &self.servers[self.templates[template].servers]);
         stack.approach_new((position + 1..=position + AHEAD).map(|next| at.tuple(servers, next)));
+    }
+
+    /// The ends of the next flow of a template that a flow with these begins: the same client and
+    /// server, if they are in the template's pools. `None`: none of its ports is this worker's.
+    fn called(&mut self, number: usize, caller: &Tuple) -> Option<Tuple> {
+        let of = &mut self.templates[number];
+        let servers = &self.servers[of.servers];
+        let tries = SOUGHT * self.seat.among().1;
+        for _ in 0..tries {
+            let nth = of.called;
+            of.called += 1;
+            let tuple = match of.tuples.index_of(caller.local) {
+                Some(_) => Tuple {
+                    kind: of.kind,
+                    local: caller.local,
+                    local_port: of.tuples.port(nth),
+                    remote: servers.address(servers.server(nth, 0, caller.local)),
+                    remote_port: of.port,
+                },
+                None => of.tuple(servers, nth),
+            };
+            let remote = match servers.index_of(caller.remote) {
+                Some(_) => caller.remote,
+                None => tuple.remote,
+            };
+            let tuple = Tuple { remote, ..tuple };
+            if self.seat.is_only() || self.seat.has(&tuple) {
+                return Some(tuple);
+            }
+        }
+        None
     }
 
     fn stop_arrivals(&mut self, now: Nanos) {

@@ -1,6 +1,6 @@
 //! What became of the flows: values, which workers' shares of add up.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use squall_program::pace::Pacing;
 use squall_stats::Histogram;
@@ -97,6 +97,8 @@ pub struct FlowStatistics {
     pub failed: Failures,
     /// What peers did that their programs do not say, by [`squall_apps::ProtocolError::name`].
     pub protocol_errors: BTreeMap<&'static str, u64>,
+    /// Counters of the program's own, by their names.
+    pub counted: Vec<(Arc<str>, u64)>,
     /// Arrivals that were due and did not begin.
     pub not_begun: NotBegun,
     /// Arrivals that are due now, and wait: for their next hop, for addresses and ports, or for
@@ -340,6 +342,12 @@ impl FlowStatistics {
         self.completed += other.completed;
         self.failed.0.iter_mut().zip(other.failed.0).for_each(|(mine, theirs)| *mine += theirs);
         add(&mut self.protocol_errors, &other.protocol_errors);
+        for (name, n) in &other.counted {
+            match self.counted.iter_mut().find(|(known, _)| known == name) {
+                Some((_, mine)) => *mine += n,
+                None => self.counted.push((name.clone(), *n)),
+            }
+        }
         self.not_begun.merge(&other.not_begun);
         self.waiting += other.waiting;
         self.active += other.active;
@@ -409,6 +417,7 @@ impl FlowStatistics {
             duration: none(),
             corrected: none(),
             protocol_errors: self.protocol_errors.clone(),
+            counted: self.counted.clone(),
             tcp: self.tcp.clone(),
             tls: self.tls.as_ref().map(|tls| Box::new(tls.light())),
             ..*self

@@ -103,12 +103,13 @@ impl Watched {
         program: &Program,
     ) -> Result<ProgramId, ProgramError> {
         let id = self.apps.add(program)?;
+        let counted = self.apps.counters(id).iter().map(|name| (name.clone(), 0)).collect();
         let recorder = self.apps.observer_mut();
         recorder.own(id, Of { recorded: recorder.recorded.len() as u32, conversation: None });
         recorder.recorded.push(Recorded {
             template: template as u32,
             client,
-            statistics: FlowStatistics::default(),
+            statistics: FlowStatistics { counted, ..FlowStatistics::default() },
         });
         Ok(id)
     }
@@ -376,6 +377,13 @@ impl Observer for Recorder {
     #[cold]
     fn protocol_error(&mut self, program: ProgramId, error: ProtocolError) {
         *self.at(program).protocol_errors.entry(error.name()).or_default() += 1;
+    }
+
+    #[inline]
+    fn counted(&mut self, program: ProgramId, counter: u16, amount: u32) {
+        if let Some((_, n)) = self.at(program).counted.get_mut(usize::from(counter)) {
+            *n += u64::from(amount);
+        }
     }
 
     #[inline]

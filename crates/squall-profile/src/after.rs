@@ -149,6 +149,12 @@ impl Profile {
                         "try a source that begins on this machine".into(),
                     ));
                 }
+                if template.arrival == Arrival::Called {
+                    return Err((
+                        "its flows are begun by other flows, and may be at any time".into(),
+                        "try the template of those".into(),
+                    ));
+                }
                 let limit = flows.limit.or(template.limit);
                 let shaped = flows.ramp.hold.is_some() || !template.stages.is_empty();
                 if limit.is_none() && template.duration.is_none() && !shaped {

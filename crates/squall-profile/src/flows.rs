@@ -115,7 +115,7 @@ impl Arrival {
             Self::Cps { cps, .. } => cps,
             Self::Users { users, .. } => users.into(),
             Self::Weight { weight, .. } => weight.into(),
-            Self::None => 0.0,
+            Self::Called | Self::None => 0.0,
         }
     }
 }
@@ -241,6 +241,8 @@ pub enum Arrival {
     /// So many users, each of whom begins one when the last has ended and a time for thinking has
     /// passed.
     Users { users: u32, think: Nanos, exponential: bool },
+    /// Only where programs of other flows begin them.
+    Called,
     /// Never: servers alone.
     None,
 }
@@ -537,6 +539,7 @@ impl Template {
                 set("think", (think != Nanos::ZERO).then(|| duration(think)));
                 set("spacing", spacing(exponential));
             }
+            Arrival::Called => set("called", Some(json!(true))),
             Arrival::None => {}
         }
         set("stages", stage::to_value(&self.stages, |to| json!(to)));

@@ -1,7 +1,7 @@
 //! A profile of flows as TRex's clients send it, and as flows of ours.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
@@ -9,7 +9,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use squall::importing::{
-    Compare, Condition, Delay, Instruction, Message, MessageRef, Value as Number,
+    Amount, Compare, Condition, Delay, Instruction, Message, MessageRef, Value as Number,
 };
 use squall_profile::{
     Arrival, At, Flows, Network, Order, Play, Pool, Ramp, Said, Says, Tcp, Template,
@@ -58,6 +58,15 @@ struct Program {
     #[serde(default = "yes")]
     stream: bool,
     addon: Option<String>,
+}
+
+impl Program {
+    /// Milliseconds without a packet after which its flows end, if it says so.
+    fn longest_silence(&self) -> Option<u64> {
+        let is_one = |command: &&Value| command["name"] == "keepalive";
+        let said = self.commands.iter().filter(is_one).filter_map(|of| of["msec"].as_f64());
+        said.map(|msec| (msec as u64).clamp(1, LONGEST_IDLE * 1000)).max()
+    }
 }
 
 fn yes() -> bool {
@@ -167,9 +176,14 @@ enum Command {
         id: u32,
         duration: f64,
     },
-    /// Counters of the user's own: nothing on the wire.
-    AddStats {},
-    AddTickStats {},
+    AddStats {
+        stats_id: u32,
+        val: u64,
+    },
+    AddTickStats {
+        stats_id: u32,
+        var_id: u32,
+    },
     JmpNz {
         id: u32,
         offset: i64,
@@ -186,8 +200,26 @@ enum Command {
         #[serde(default)]
         cmp_val: u64,
     },
-    SetTemplate {},
+    /// The group of templates of which the next flow begins.
+    SetTemplate {
+        tg_id: usize,
+    },
     ExecTemplate,
+}
+
+impl Command {
+    /// Whether the program waits there.
+    fn waits(&self, tcp: bool) -> bool {
+        match self {
+            Self::Rx { .. }
+            | Self::RxMsg { .. }
+            | Self::Delay { .. }
+            | Self::DelayRnd { .. }
+            | Self::ExecTemplate => true,
+            Self::Tx { .. } => tcp,
+            _ => false,
+        }
+    }
 }
 
 /// What a start says beside the profile.
@@ -254,6 +286,17 @@ impl Astf {
             let udp = program.is_some_and(|program| !program.stream);
             (name_of(number), template.tg_id, udp)
         })
+    }
+
+    /// Counters that programs of a group's templates add to.
+    pub fn counters_of(&self, group: usize) -> BTreeSet<String> {
+        let of_group = self.templates.iter().filter(|template| template.tg_id == group);
+        let programs = of_group
+            .flat_map(|of| [of.client_template.program_index, of.server_template.program_index]);
+        let commands =
+            programs.filter_map(|at| self.program_list.get(at)).flat_map(|of| &of.commands);
+        let numbers = commands.filter_map(|command| command.get("stats_id")?.as_u64());
+        numbers.filter_map(|id| Some(counter_of(u32::try_from(id).ok()?))).collect()
     }
 
     /// The settings of the profile and of its templates, and what becomes of them.
@@ -333,21 +376,20 @@ impl Astf {
         let server_lines = self
             .program(server_program, false, &mut messages)
             .map_err(|problem| problem.of(format!("program {}", server.program_index)))?;
-        let cps = client.cps.ok_or_else(|| {
-            Problem::new("it has no cps: flows that other flows begin are not supported")
-        })?;
-        let cps = cps * setting.mult;
-        if !(cps.is_finite() && cps > 0.0) {
+        let cps = client.cps.filter(|cps| *cps != 0.0).map(|cps| cps * setting.mult);
+        if let Some(cps) = cps.filter(|cps| !(cps.is_finite() && *cps > 0.0)) {
             return Err(Problem::new(format!("cps = {cps}: expected more than 0")));
         }
-        let arrival = match client.limit {
-            Some(limit) if client.cont => {
+        let arrival = match (cps, client.limit) {
+            // Only other flows begin those of a template without cps.
+            (None, _) => Arrival::Called,
+            (Some(_), Some(limit)) if client.cont => {
                 let users = u32::try_from(limit).map_err(|_| {
                     Problem::new(format!("limit = {limit}: expected less than 2^32"))
                 })?;
                 Arrival::Users { users, think: Nanos::ZERO, exponential: false }
             }
-            _ => Arrival::Cps { cps, poisson: false },
+            (Some(cps), _) => Arrival::Cps { cps, poisson: false },
         };
         Ok(Template {
             name: name_of(number),
@@ -364,13 +406,13 @@ impl Astf {
             play: Play::default(),
             arrival,
             stages: Vec::new(),
-            limit: client.limit.filter(|_| !client.cont),
+            limit: client.limit.filter(|_| !client.cont && arrival != Arrival::Called),
             start: Nanos::ZERO,
             duration: None,
             after: None,
             tcp: Tcp::default(),
-            client_tcp: tcp(client_program.stream, family, &self.c_glob_info, &client.glob_info)?,
-            server_tcp: tcp(client_program.stream, family, &self.s_glob_info, &server.glob_info)?,
+            client_tcp: tcp(client_program, family, &self.c_glob_info, &client.glob_info)?,
+            server_tcp: tcp(server_program, family, &self.s_glob_info, &server.glob_info)?,
             tls: None,
             at: At::default(),
         })
@@ -466,6 +508,8 @@ impl Astf {
         let mut lines = Lines {
             buffers: &self.buf_list,
             tcp: program.stream,
+            templates: &self.templates,
+            commands: &commands,
             messages,
             goes_on: false,
             all: vec![],
@@ -513,6 +557,14 @@ fn name_of(number: usize) -> String {
     format!("template {number}")
 }
 
+/// `A`, `B` ... as profiles say it.
+fn counter_of(id: u32) -> String {
+    match u8::try_from(id).ok().filter(|id| *id < 26) {
+        Some(id) => char::from(b'A' + id).to_string(),
+        None => id.to_string(),
+    }
+}
+
 fn label(at: usize) -> String {
     format!("at{at}")
 }
@@ -548,6 +600,8 @@ fn target(at: usize, command: &Command) -> Option<i64> {
 struct Lines<'a> {
     buffers: &'a [Buffer],
     tcp: bool,
+    templates: &'a [AstfTemplate],
+    commands: &'a [Command],
     messages: &'a mut BTreeMap<String, Said>,
     /// What is sent is not waited for.
     goes_on: bool,
@@ -564,6 +618,14 @@ impl Lines<'_> {
             let to = target(at, command).unwrap_or(0);
             Instruction::Jump { label: format!("at{to}"), condition }
         };
+        // Time passes in a loop that waits for nothing else.
+        if let Command::JmpDp { .. } | Command::JmpCmp { .. } = command
+            && let Some(to) = target(at, command).and_then(|to| usize::try_from(to).ok())
+            && to < at
+            && !self.commands[to..at].iter().any(|within| within.waits(self.tcp))
+        {
+            self.push(Instruction::Delay(Delay::Fixed(Nanos(1))));
+        }
         let variable = |id: &u32| format!("v{id}");
         let clock = |id: &u32| format!("t{id}");
         match command {
@@ -612,7 +674,16 @@ impl Lines<'_> {
                 self.push(Instruction::Delay(Delay::Fixed(Nanos(1_000))));
             }
             Command::TxMode { flags } => self.goes_on = flags & 1 != 0,
-            Command::AddStats {} | Command::AddTickStats {} => {}
+            Command::AddStats { stats_id, val } => {
+                let amount = u32::try_from(*val)
+                    .map_err(|_| Problem::new(format!("val = {val}: expected less than 2^32")))?;
+                let amount = Amount::Constant(amount);
+                self.push(Instruction::Count { counter: counter_of(*stats_id), amount });
+            }
+            Command::AddTickStats { stats_id, var_id } => {
+                let amount = Amount::Elapsed(clock(var_id));
+                self.push(Instruction::Count { counter: counter_of(*stats_id), amount });
+            }
             Command::SetVar { id, val } => {
                 let value = u32::try_from(*val)
                     .map_err(|_| Problem::new(format!("val = {val}: expected less than 2^32")))?;
@@ -676,9 +747,13 @@ impl Lines<'_> {
                 })));
             }
             Command::JmpCmp { .. } => self.push(jump(None)),
-            Command::SetTemplate {} | Command::ExecTemplate => {
-                return Err(Problem::new("templates that other flows begin are not supported"));
+            Command::SetTemplate { tg_id } => {
+                let group = self.templates.iter().position(|of| of.tg_id == *tg_id && *tg_id > 0);
+                let first = group
+                    .ok_or_else(|| Problem::new(format!("no template is of group {tg_id}")))?;
+                self.push(Instruction::Next(name_of(first)));
             }
+            Command::ExecTemplate => self.push(Instruction::Begin(None)),
         }
         Ok(())
     }
@@ -703,17 +778,16 @@ impl Lines<'_> {
             Buffer::Filled { base, size, fill } => {
                 let base = decoded(base)?;
                 let rest = size.saturating_sub(base.len() as u32);
-                // Without a filling, the base is repeated.
-                let pattern = match fill {
+                // Without a filling, the base is repeated; where there is none either, zeros.
+                let mut pattern = match fill {
                     Some(fill) => decoded(fill)?,
                     None => base.clone(),
                 };
+                if pattern.is_empty() {
+                    pattern.push(0);
+                }
                 match rest {
                     0 => Message::octets(base),
-                    _ if pattern.is_empty() => {
-                        let text = format!("buffer {index} has a size and nothing to fill it with");
-                        return Err(Problem::new(text));
-                    }
                     rest => Message::octets(base).then(Message::repeat(pattern, rest)),
                 }
             }
@@ -734,7 +808,7 @@ fn time(amount: f64, nanos: f64) -> Result<Nanos, Problem> {
 
 /// Tunables of a side: TRex's own, those of the profile, those of the template.
 fn tcp(
-    tcp: bool,
+    program: &Program,
     family: &Family,
     global: &Map<String, Value>,
     own: &Map<String, Value>,
@@ -764,8 +838,12 @@ fn tcp(
         let mss = all.get("mss").map_or(Ok(MSS), |text| text.parse());
         all.insert("mss", mss.map_or(MSS, |mss: u64| mss.saturating_add(20)).to_string());
     }
-    if !tcp {
+    if !program.stream {
         all.retain(|name, _| matches!(*name, "ttl" | "tos"));
+        // A silence that the program says is none that ends the flow.
+        if let Some(longest) = program.longest_silence() {
+            all.insert("udp_idle", format!("{longest} ms"));
+        }
     }
     let settings = all.into_iter().map(|(name, text)| (name.to_owned(), Said::from(text.as_str())));
     Ok(Tcp { settings: settings.collect() })

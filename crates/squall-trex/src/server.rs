@@ -1744,7 +1744,8 @@ mod tests {
     /// Clients that ask with 4 octets and are answered with 6, ten times a second.
     fn datagrams(ask: &Value) -> Value {
         let programs = json!([
-            { "stream": false, "commands": [ask, { "name": "rx_msg", "min_pkts": 1 }] },
+            { "stream": false, "commands": [ask, { "name": "rx_msg", "min_pkts": 1 },
+                { "name": "add_stats", "stats_id": 2, "val": 5 }] },
             { "stream": false, "commands": [{ "name": "rx_msg", "min_pkts": 1 },
                 { "name": "tx_msg", "buf_index": 1 }] }
         ]);
@@ -1821,6 +1822,63 @@ mod tests {
             assert_eq!(clients[one], servers[other], "{one}: {clients:?} {servers:?}");
         }
         assert_eq!(servers["udps_sndbyte"], json!(6 * begun));
+        let profile = json!({ "profile_id": "_" });
+        let described = client.ask("get_dynamic_counter_desc", profile.clone()).expect("known");
+        assert_eq!(described["data"][2]["name"], json!("C"));
+        for method in ["get_dynamic_counter_values", "get_total_dynamic_counter_values"] {
+            let values = client.ask(method, profile.clone()).expect("known");
+            assert_eq!(values["client"], json!({ "2": 5 * begun }), "{method}");
+            assert_eq!(values["server"], json!({}), "{method}");
+        }
+    }
+
+    #[test]
+    fn flows_that_flows_begin_are_those_of_their_group() {
+        let mut client = Client::new("trex-called", true);
+        let asked = json!({ "user": "ann", "session_id": 1, "force": false });
+        client.owned = client.ask("acquire", asked).expect("free")["handler"].clone();
+        let mut profile = datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }));
+        // Another group, which only the program of the first template begins flows of, in a loop
+        // that waits for nothing else.
+        profile["program_list"].as_array_mut().expect("a list").push(json!({
+            "stream": false, "commands": [
+                { "name": "set_template", "tg_id": 1 },
+                { "name": "set_var", "id": 0, "val": 0 },
+                { "name": "exec_template" },
+                { "name": "add_var", "id": 0, "val": 1 },
+                { "name": "jmp_cmp", "id": 0, "cmp_op": "ge", "cmp_val": 7, "offset": 3 },
+                { "name": "add_var", "id": 0, "val": 1 },
+                { "name": "jmp_cmp", "offset": -2 },
+            ]
+        }));
+        let mut first = profile["templates"][0].clone();
+        first["client_template"]["program_index"] = json!(2);
+        let part = &mut profile["templates"][0];
+        part["client_template"].as_object_mut().expect("an object").remove("cps");
+        part["tg_id"] = json!(1);
+        profile["templates"].as_array_mut().expect("a list").push(first);
+        profile["tg_names"] = json!(["part"]);
+        assert_eq!(load(&mut client, &profile).expect("sound"), json!({}));
+        let start = json!({ "profile_id": "_", "mult": 2.0, "duration": 1.0, "nc": false });
+        client.ask("start", start).expect("it starts");
+        let until = Instant::now() + Duration::from_secs(30);
+        let plays = |client: &mut Client| {
+            client.server.look();
+            client.ask("sync", json!({})).expect("known")["state_profile"]["_"] != json!(1)
+        };
+        while plays(&mut client) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // The first ones say nothing, so that nobody serves them.
+        let [clients, servers] = counters(&mut client);
+        let parts = servers["udps_accepts"].as_u64().expect("a number");
+        assert_eq!(clients["udps_connects"], json!(2 * parts), "{clients:?} {servers:?}");
+        let groups = client.ask("get_tg_names", json!({ "profile_id": "_" })).expect("known");
+        let own = &groups["tg_addon_desc"]["1"][0];
+        assert_eq!((&own["name"], groups["tg_names"][0].as_str()), (&json!("C"), Some("part")));
+        let asked = json!({ "profile_id": "_", "tg_ids": [1] });
+        let of_group = client.ask("get_tg_id_stats", asked).expect("known");
+        assert_eq!(of_group["1"]["client"][own["id"].to_string()], json!(5 * parts));
     }
 
     #[test]
@@ -1831,6 +1889,7 @@ mod tests {
         for (ask, why) in [
             (json!({ "name": "tx_msg", "buf_index": 9 }), "template 0"),
             (json!({ "name": "dance" }), "dance"),
+            (json!({ "name": "set_template", "tg_id": 7 }), "no template is of group 7"),
             (json!({ "name": "jmp_nz", "id": 0, "offset": -99 }), "template 0"),
         ] {
             let refused = load(&mut client, &datagrams(&ask)).expect_err("it cannot be");

@@ -50,6 +50,7 @@ pub fn report<'a>(
         name: load.templates[i].name.clone(),
         roles: roles(statistics, seconds, asked(i)),
     };
+    // How many flows other flows begin, nobody asks for: then the sum is not known.
     let begin = |i: &usize| load.templates[*i].arrival != squall_flows::Arrival::None;
     let all_asked = (0..load.templates.len())
         .filter(|i| begin(i) && is_there(*i))
@@ -196,6 +197,7 @@ fn role(flows: &FlowStatistics, seconds: Seconds) -> RoleReport {
         completed: flows.completed,
         failed: named(flows.failed.iter()),
         protocol_errors: named(flows.protocol_errors.iter().map(|(name, n)| (*name, *n))),
+        counters: named(flows.counted.iter().map(|(name, n)| (&**name, *n))),
         not_begun: named(flows.not_begun.iter()),
         active: flows.active,
         peak_active: flows.peak,

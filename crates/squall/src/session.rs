@@ -1591,6 +1591,12 @@ impl Amount {
             (Arrival::Users { .. }, _) => {
                 return Err(unlike(&format!("template {name:?} has users"), "users = 100"));
             }
+            (Arrival::Called, _) => {
+                return Err(unlike(
+                    &format!("flows of template {name:?} are begun by other flows"),
+                    "the template of those",
+                ));
+            }
             (Arrival::None, _) => {
                 return Err(unlike(
                     &format!("template {name:?} begins no flows"),

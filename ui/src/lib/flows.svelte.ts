@@ -115,11 +115,18 @@ export const LOADS = {
   cps: "flows per second (CPS)",
   users: "users, each with one flow at a time",
   weight: "share of the total load",
+  called: "as many as flows of other templates begin",
 } as const;
 export type LoadKind = keyof typeof LOADS;
 
 export const loadOf = (template: Template): LoadKind =>
-  template.users !== undefined ? "users" : template.weight !== undefined ? "weight" : "cps";
+  template.called === true
+    ? "called"
+    : template.users !== undefined
+      ? "users"
+      : template.weight !== undefined
+        ? "weight"
+        : "cps";
 
 /** Addresses as they are typed. */
 export const listed = (value: unknown): string =>

@@ -1165,6 +1165,8 @@ export interface RoleReport {
    * `tls_closed`, `tls_timeout`.
    */
   protocol_errors: Record<string, number>;
+  /** Counters of the flow program's own (`count` in a program), with those that are 0. */
+  counters: Record<string, number>;
   /**
    * Flows that were due and not started, by reason: `late` (the generator was the limit),
    * `ports_exhausted`, `unresolved`, `limit`, `full`, `disabled`.

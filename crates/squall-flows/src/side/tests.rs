@@ -1180,3 +1180,113 @@ fn what_servers_know_of_who_comes_does_not_change() {
     let joined = limited.joined(&Load { limits: limited.limits, ..other });
     assert!(limited.can_become(&joined).is_err());
 }
+
+/// Pages, of each of which the parts come by flows of their own; one of them says what follows.
+fn pages() -> Load {
+    let mut of = load(open(200));
+    let of_page = [
+        "set began clock",
+        "loop 3",
+        "begin part",
+        "count parts",
+        "end",
+        "count waited elapsed began",
+        "begin",
+        "send \"done\"",
+    ];
+    of.templates[0].client = Program::client("page").lines(of_page).recv(2).build().unwrap();
+    of.templates[0].server = Program::server("page").recv(4).send("ok").build().unwrap();
+    let part = |name: &str, client, server| Template {
+        name: name.into(),
+        client,
+        server,
+        arrival: Arrival::Called,
+        ..of.templates[0].clone()
+    };
+    let client = Program::client("part").lines(["next \"the name\""]).send("GET").recv(20_000);
+    let server = Program::server("part").recv(3).send(&"x".repeat(20_000)).line("count served");
+    let name = Program::udp_client("name").send("?").line("recv_packets 1 within 1 s");
+    let answer = Program::udp_server("name").line("recv_packets 1").send("!");
+    let parts = [
+        part("part", client.build().unwrap(), server.build().unwrap()),
+        part("the name", name.build().unwrap(), answer.build().unwrap()),
+    ];
+    of.templates.extend(parts);
+    of.limits = Limits { flows: Some(50), ..Limits::default() };
+    of.drain = Nanos(60_000 * MS);
+    of
+}
+
+#[test]
+fn flows_begin_flows_of_the_same_ends_and_wait_for_them() {
+    for workers in [1, 3] {
+        let mut all = Statistics::default();
+        let mut begun = Vec::new();
+        for worker in 0..workers {
+            let mut lab = Lab::with(&pages(), network(1), network(2), (worker, workers));
+            while !lab.sides[0].is_over() {
+                lab.turn();
+                let just_now = lab.now + lab.wires[0].delay;
+                let syn = |frame: &[u8]| frame.len() > 47 && frame[23] == 6 && frame[47] == 2;
+                let sent = lab.wires[0].frames.iter().filter(|(at, _)| *at == just_now);
+                begun.extend(sent.filter(|(_, frame)| syn(frame)).map(|(_, f)| f[26..34].to_vec()));
+                lab.now = just_now;
+            }
+            assert_eq!(lab.sides[0].stack.app().apps.held(), 0);
+            all.merge(&lab.end());
+        }
+        let [page, part, name] = &all.templates[..] else { panic!("three templates") };
+        let counts = |of: &FlowStatistics| (of.attempted, of.completed);
+        for side in [&page.client, &page.server, &name.client, &name.server] {
+            assert_eq!(counts(side), (50, 50), "{workers} workers: {side:?}");
+        }
+        assert_eq!(counts(&part.client), (150, 150), "{workers} workers");
+        assert_eq!(counts(&part.server), (150, 150), "{workers} workers");
+        assert_eq!(part.client.received_octets, 150 * 20_000);
+        assert_eq!(page.client.counted[0], ("parts".into(), 150));
+        let (waited, millis) = &page.client.counted[1];
+        assert!(&**waited == "waited" && *millis < 50 * 100, "{millis} ms");
+        assert_eq!(part.server.counted, [("served".into(), 150)]);
+        // A page, and its three parts.
+        begun.sort_unstable();
+        assert_eq!(begun.len(), 200);
+        for ends in begun.chunk_by(|a, b| a == b) {
+            assert_eq!(ends.len() % 4, 0, "{ends:?}");
+        }
+    }
+}
+
+#[test]
+fn a_flow_whose_own_flow_cannot_begin_fails_and_says_so() {
+    let mut of = pages();
+    of.limits.active = Some(1);
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(10_000 * MS));
+    let all = lab.end();
+    let page = &all.templates[0].client;
+    assert_eq!(page.completed, 0);
+    assert_eq!(page.protocol_errors["flow_not_begun"], page.attempted);
+    let of_parts = &all.templates[1].client;
+    assert_eq!((of_parts.attempted, of_parts.not_begun.total()), (0, page.attempted));
+
+    of.templates.truncate(1);
+    let error = Side::new(&of, &network(1), SideSettings::default()).err().expect("no such part");
+    assert!(error.to_string().contains("flows of \"part\""), "{error}");
+}
+
+#[test]
+fn flows_of_flows_survive_loss_and_end_with_the_run() {
+    let mut of = pages();
+    of.limits.flows = Some(100);
+    of.drain = Nanos(1500 * MS);
+    let mut lab = Lab::new(&of);
+    for wire in &mut lab.wires {
+        (wire.loss, wire.duplicates, wire.reordered, wire.delay) = (30, 20, 20, Nanos(5 * MS));
+    }
+    // In the midst of them.
+    lab.run(Nanos(400 * MS));
+    assert!(lab.sides[0].active() > 10);
+    let all = lab.end();
+    let [page, part, _] = &all.templates[..] else { panic!("three templates") };
+    assert!(page.client.completed > 0 && part.client.completed > page.client.completed);
+}

@@ -463,7 +463,9 @@ fn stages(said: &squall_profile::Template, mistakes: &mut Mistakes<'_>) -> Optio
     let full = match said.arrival {
         squall_profile::Arrival::Cps { cps, .. } => cps,
         squall_profile::Arrival::Users { users, .. } => users.into(),
-        squall_profile::Arrival::Weight { .. } | squall_profile::Arrival::None => return None,
+        squall_profile::Arrival::Weight { .. }
+        | squall_profile::Arrival::Called
+        | squall_profile::Arrival::None => return None,
     };
     if said.stages.is_empty() {
         return None;
@@ -498,6 +500,7 @@ fn arrival(said: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
             users: (u64::from(users) * u64::from(share)).div_ceil(shares.into()) as u32,
             think: if exponential { Think::Exponential(think) } else { Think::Fixed(think) },
         },
+        squall_profile::Arrival::Called => Arrival::Called,
         squall_profile::Arrival::None => Arrival::None,
     }
 }

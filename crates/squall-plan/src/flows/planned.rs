@@ -200,12 +200,13 @@ fn arrival(load: &Load, template: &squall_flows::Template) -> String {
             Think::Fixed(time) => format!("{users} users, think time {time}"),
             Think::Exponential(mean) => format!("{users} users, think time {mean} on average"),
         },
+        Arrival::Called => "begun by other flows".into(),
         Arrival::None => "served".into(),
     };
     let most = match template.arrival {
         Arrival::Open { cps, .. } => cps.value(),
         Arrival::Closed { users, .. } => users.into(),
-        Arrival::Weight { .. } | Arrival::None => 0.0,
+        Arrival::Weight { .. } | Arrival::Called | Arrival::None => 0.0,
     };
     if let Some(shape) = &template.shape {
         times += &in_stages(shape, most, "");

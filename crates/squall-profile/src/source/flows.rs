@@ -184,6 +184,8 @@ table! {
         users: Count,
         /// The time that a user waits between two flows.
         think: Nanos,
+        /// true: flows begin only where programs of other flows have `begin NAME`. Default false.
+        called: bool,
         /// How the starts of flows (with `cps` and `weight`) or the users' think times spread:
         /// "constant" or "poisson" (exponential). Default "constant".
         spacing: Spacing,
@@ -1085,6 +1087,16 @@ fn arrival(
     if kinds.into_iter().filter(|given| *given).count() > 1 {
         cx.report(&table.place, "has several of cps, weight and users, expected one", &[]);
         return None;
+    }
+    if let Some(called) = table.called.as_ref().filter(|called| called.value) {
+        let stages = table.given.has("stages");
+        if stages || kinds.contains(&true) {
+            let hint = "try without called, or without cps, weight, users and stages";
+            let text = "says that other flows begin those of the template, which also has a load";
+            cx.report(&called.place, text, &[hint.into()]);
+            return None;
+        }
+        return Some(Arrival::Called);
     }
     let poisson = table.spacing.as_ref().is_some_and(|spacing| spacing.value == Spacing::Poisson);
     let positive = |count: &Placed<Count>, cx: &mut Reader<'_>| {

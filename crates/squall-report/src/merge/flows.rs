@@ -28,7 +28,7 @@ impl Merge for FlowsReport {
 /// never too few.
 impl Merge for RoleReport {
     fn merge(&mut self, other: &Self) {
-        merge!(self, other; asked, attempted, established, completed, failed, protocol_errors,
+        merge!(self, other; asked, attempted, established, completed, failed, protocol_errors, counters,
             not_begun, active, peak_active, cps, asked_cps, steady, setup_ns, first_byte_ns,
             transaction_ns, duration_ns, duration_from_due_ns, received_octets, sent_octets,
             goodput_bps, http, tcp, tls);

@@ -120,6 +120,9 @@ pub struct RoleReport {
     /// `bad_http`; of TLS: `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`,
     /// `tls_closed`, `tls_timeout`.
     pub protocol_errors: BTreeMap<String, u64>,
+    /// Counters of the flow program's own (`count` in a program), with those that are 0.
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
     /// Flows that were due and not started, by reason: `late` (the generator was the limit),
     /// `ports_exhausted`, `unresolved`, `limit`, `full`, `disabled`.
     pub not_begun: BTreeMap<String, u64>,
@@ -257,12 +260,13 @@ impl FlowsReport {
 
 impl RoleReport {
     /// Counts by reason, and of what.
-    pub fn reasons(&self) -> [(&'static str, &BTreeMap<String, u64>); 4] {
+    pub fn reasons(&self) -> [(&'static str, &BTreeMap<String, u64>); 5] {
         [
             ("failed", &self.failed),
             ("not as in the flow program", &self.protocol_errors),
             ("not begun", &self.not_begun),
             ("HTTP", &self.http),
+            ("counters of the program", &self.counters),
         ]
     }
 

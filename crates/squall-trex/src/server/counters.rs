@@ -189,12 +189,30 @@ pub fn described() -> Vec<Value> {
     COUNTERS.iter().enumerate().map(one).collect()
 }
 
+/// Those of programs: TRex has letters for them.
+pub fn letters() -> impl Iterator<Item = String> {
+    ('A'..='Z').map(String::from)
+}
+
+/// Counters of programs, with numbers from `first` on.
+pub fn described_of(names: impl Iterator<Item = String>, first: usize) -> Vec<Value> {
+    let one = |(id, name): (usize, String)| {
+        json!({
+            "id": id, "help": format!("counter {name} of the programs"), "name": name, "units": "",
+            "zero": false, "info": "info", "abs": false, "real": true,
+        })
+    };
+    (first..).zip(names).map(one).collect()
+}
+
 /// What one side has counted.
 #[derive(Clone, Debug, Default)]
 pub struct Side {
     tcp: BTreeMap<String, u64>,
     udp: BTreeMap<String, u64>,
     not_begun: BTreeMap<String, u64>,
+    /// Of programs.
+    own: BTreeMap<String, u64>,
     active: u64,
 }
 
@@ -227,15 +245,17 @@ impl Side {
         let counts = if over_udp { &mut self.udp } else { &mut self.tcp };
         add(counts, &role.tcp);
         add(&mut self.not_begun, &role.not_begun);
+        add(&mut self.own, &role.counters);
         self.active += role.active;
     }
 
     /// That of another profile is added.
     pub fn merge(&mut self, other: &Self) {
-        let Self { tcp, udp, not_begun, active } = self;
-        for (to, from) in [(tcp, &other.tcp), (udp, &other.udp), (not_begun, &other.not_begun)] {
-            add(to, from);
-        }
+        let Self { tcp, udp, not_begun, own, active } = self;
+        add(tcp, &other.tcp);
+        add(udp, &other.udp);
+        add(not_begun, &other.not_begun);
+        add(own, &other.own);
         *active += other.active;
     }
 
@@ -289,6 +309,17 @@ impl Side {
         all.filter(|(_, value)| value.as_f64() != Some(0.0))
             .map(|(id, value)| (id.to_string(), value))
             .collect()
+    }
+
+    /// Of programs, with numbers from `first` on; zeros are left out.
+    pub fn values_of(
+        &self,
+        names: impl Iterator<Item = String>,
+        first: usize,
+    ) -> Map<String, Value> {
+        let value = |(id, name): (usize, String)| Some((id.to_string(), *self.own.get(&name)?));
+        let all = (first..).zip(names).filter_map(value).filter(|(_, n)| *n > 0);
+        all.map(|(id, n)| (id, json!(n))).collect()
     }
 
     /// Flows that began, of either side.

@@ -205,10 +205,11 @@ pub const METHODS: &[(&str, Method)] = &[
     ("get_counter_values", |s, _, p| Ok(s.flow_counters(id_of(p)))),
     ("get_total_counter_values", |s, _, _| Ok(s.flow_totals())),
     ("get_dynamic_counter_desc", |s, _, p| {
-        Ok(json!({ "data": [], "name": "dynamic", "epoch": s.flow_epoch(id_of(p)) }))
+        let data = counters::described_of(counters::letters(), 0);
+        Ok(json!({ "data": data, "name": "dynamic", "epoch": s.flow_epoch(id_of(p)) }))
     }),
-    ("get_dynamic_counter_values", |s, _, p| Ok(s.no_dynamic(id_of(p)))),
-    ("get_total_dynamic_counter_values", |s, _, p| Ok(s.no_dynamic(id_of(p)))),
+    ("get_dynamic_counter_values", |s, _, p| Ok(s.own_counters(&[id_of(p)]))),
+    ("get_total_dynamic_counter_values", |s, _, _| Ok(s.own_counters(&s.flow_profiles()))),
     ("get_tg_names", |s, _, p| s.flow_groups(p)),
     ("get_tg_id_stats", |s, _, p| s.flow_group_stats(p)),
     ("get_flow_info", |s, _, p| s.flow_info(p)),
@@ -541,23 +542,36 @@ impl Server {
 
     /// Of these profiles together.
     fn totals_of(&self, ids: &[impl AsRef<str>]) -> Value {
-        let (mut sides, mut rates) = <([Side; 2], [Rates; 2])>::default();
+        let mut rates = <[Rates; 2]>::default();
         for id in ids.iter().map(AsRef::as_ref) {
-            let (of, at) = (self.flow_sides(id, |_| true), self.flow_rates(id, |_| true));
-            for side in 0..2 {
-                sides[side].merge(&of[side]);
-                rates[side] = rates[side].with(&at[side]);
-            }
+            let at = self.flow_rates(id, |_| true);
+            [0, 1].into_iter().for_each(|side: usize| rates[side] = rates[side].with(&at[side]));
         }
-        let epoch = ids.iter().map(|id| self.flow_epoch(id.as_ref())).max().unwrap_or(0);
+        let (sides, epoch) = (self.sides_of(ids), self.epoch_of(ids));
         json!({
             "name": "flows", "epoch": epoch,
             "client": sides[0].values(&rates[0]), "server": sides[1].values(&rates[1]),
         })
     }
 
-    fn no_dynamic(&self, id: &str) -> Value {
-        json!({ "name": "dynamic", "epoch": self.flow_epoch(id), "client": {}, "server": {} })
+    fn sides_of(&self, ids: &[impl AsRef<str>]) -> [Side; 2] {
+        let mut sides = <[Side; 2]>::default();
+        for id in ids {
+            let of = self.flow_sides(id.as_ref(), |_| true);
+            [0, 1].into_iter().for_each(|side: usize| sides[side].merge(&of[side]));
+        }
+        sides
+    }
+
+    fn epoch_of(&self, ids: &[impl AsRef<str>]) -> u64 {
+        ids.iter().map(|id| self.flow_epoch(id.as_ref())).max().unwrap_or(0)
+    }
+
+    /// What programs of these profiles have counted.
+    fn own_counters(&self, ids: &[impl AsRef<str>]) -> Value {
+        let values = self.sides_of(ids).map(|side| side.values_of(counters::letters(), 0));
+        let [client, server] = values;
+        json!({ "name": "dynamic", "epoch": self.epoch_of(ids), "client": client, "server": server })
     }
 
     fn flow_groups(&self, params: &Params<'_>) -> Answer {
@@ -566,7 +580,13 @@ impl Server {
         let server = self.flows.as_ref();
         let astf = server.and_then(|server| server.profiles.get(id)?.astf.as_ref());
         let names = astf.map(|astf| astf.tg_names.clone()).unwrap_or_default();
-        Ok(json!({ "epoch": epoch, "tg_names": names }))
+        let own = |group: usize| {
+            let counters = astf.map(|astf| astf.counters_of(group)).unwrap_or_default();
+            let described = counters::described_of(counters.into_iter(), counters::COUNTERS.len());
+            (group.to_string(), json!(described))
+        };
+        let own: Map<String, Value> = (0..=names.len()).map(own).collect();
+        Ok(json!({ "epoch": epoch, "tg_names": names, "tg_addon_desc": own }))
     }
 
     fn flow_group_stats(&self, params: &Params<'_>) -> Answer {
@@ -591,12 +611,16 @@ impl Server {
                 .collect();
             let chosen = |template: &str| of.iter().any(|known| known == template);
             let (sides, rates) = (self.flow_sides(id, chosen), self.flow_rates(id, chosen));
+            let own = astf.counters_of(number);
+            let [client, server] = [0, 1].map(|side: usize| {
+                let own = own.iter().cloned();
+                let mut values = sides[side].values(&rates[side]);
+                values.extend(sides[side].values_of(own, counters::COUNTERS.len()));
+                values
+            });
             all.insert(
                 group.to_string(),
-                json!({
-                    "epoch": epoch, "name": name,
-                    "client": sides[0].values(&rates[0]), "server": sides[1].values(&rates[1]),
-                }),
+                json!({ "epoch": epoch, "name": name, "client": client, "server": server }),
             );
         }
         Ok(Value::Object(all))

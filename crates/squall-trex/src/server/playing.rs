@@ -7,8 +7,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use squall::report::Report;
-use squall_profile::{Arrival, Flows, Ramp, Stage, Template};
+use squall::{importing::Instruction, report::Report};
+use squall_profile::{Arrival, Flows, Ramp, Said, Says, Stage, Template};
 use squall_units::Nanos;
 
 use super::{
@@ -58,11 +58,16 @@ impl Playing {
         let over = self.ends.is_some();
         let templates = report.flows.iter().flat_map(|flows| &flows.templates);
         let mut seen = self.flows.templates.iter().map(|template| {
-            let of = templates.clone().find(|of| of.name == template.name)?;
-            let client = of.roles.client.as_ref()?;
+            let called = template.arrival == Arrival::Called;
+            let of = templates.clone().find(|of| of.name == template.name);
+            let Some(client) = of.and_then(|of| of.roles.client.as_ref()) else {
+                // Perhaps nobody begins one.
+                return called.then_some(true);
+            };
+            let of = of?;
             let not_begun: u64 = client.not_begun.values().sum();
             let asked = client.asked.unwrap_or(0);
-            let all = over || template.limit.is_some_and(|limit| asked >= limit);
+            let all = called || over || template.limit.is_some_and(|limit| asked >= limit);
             let active = client.active + of.roles.server.as_ref().map_or(0, |role| role.active);
             Some(all && asked == client.attempted + not_begun && active == 0)
         });
@@ -480,9 +485,23 @@ fn prepare(flows: &mut Flows, mark: &str, lasts: Option<Nanos>) {
     for template in &mut flows.templates {
         template.name = format!("{mark}{}", template.name);
         template.duration = lasts;
-        if up > Nanos::ZERO {
+        if let Says::Programs { client, .. } = &mut template.says {
+            client.iter_mut().for_each(|line| begin_marked(line, mark));
+        }
+        if up > Nanos::ZERO && template.arrival != Arrival::Called {
             let to = template.arrival.amount();
             template.stages = vec![Stage { lasts: up, to }, Stage { lasts: STAYS, to }];
         }
     }
+}
+
+/// The template that an instruction begins a flow of has its name in the run.
+fn begin_marked(line: &mut Said, mark: &str) {
+    let marked = |name: String| format!("{mark}{name}");
+    let instruction = match line.text.parse() {
+        Ok(Instruction::Next(name)) => Instruction::Next(marked(name)),
+        Ok(Instruction::Begin(Some(name))) => Instruction::Begin(Some(marked(name))),
+        _ => return,
+    };
+    line.text = instruction.to_string();
 }

@@ -52,10 +52,8 @@ impl Threads {
     /// Mean of the last seconds, and of the last, over the threads that `chosen` says; 0: none.
     fn percent(&self, chosen: impl Fn(&Busy) -> bool) -> (f64, f64) {
         let chosen: Vec<&Thread> = self.threads.iter().filter(|t| chosen(&t.now)).collect();
-        let mean = |of: fn(&Thread) -> f64| {
-            chosen.iter().map(|thread| of(thread)).sum::<f64>() / chosen.len().max(1) as f64
-        };
-        (mean(Thread::mean), mean(Thread::latest))
+        let of_all = |of: fn(&Thread) -> f64| mean(chosen.iter().map(|thread| of(thread)));
+        (of_all(Thread::mean), of_all(Thread::latest))
     }
 
     /// Of those that send.
@@ -113,8 +111,7 @@ impl Thread {
     }
 
     fn mean(&self) -> f64 {
-        let last = self.history.iter().take(AVERAGED);
-        last.clone().sum::<f64>() / last.count().max(1) as f64
+        mean(self.history.iter().take(AVERAGED).copied())
     }
 
     fn told(&self) -> Value {
@@ -127,6 +124,12 @@ impl Thread {
         history.resize(history.len().max(1), 0);
         json!({ "history": history, "ports": ports })
     }
+}
+
+/// 0, and not -0, of none.
+fn mean(of: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = of.len();
+    if count == 0 { 0.0 } else { of.sum::<f64>() / count as f64 }
 }
 
 impl Server {

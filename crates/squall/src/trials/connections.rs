@@ -18,7 +18,9 @@ pub(super) fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<
             template.arrival,
             Arrival::Cps { poisson: true, .. } | Arrival::Weight { poisson: true, .. }
         );
-        template.arrival = Arrival::Cps { cps: load.cps * share, poisson };
+        if template.arrival != Arrival::Called {
+            template.arrival = Arrival::Cps { cps: load.cps * share, poisson };
+        }
         template.stages.clear();
         (template.limit, template.duration, template.after) = Default::default();
         let settings = load.tcp.iter().map(|(name, value)| (name.clone(), value.as_str().into()));

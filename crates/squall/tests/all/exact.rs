@@ -216,3 +216,46 @@ fn a_counted_run_in_real_time_has_the_frames_that_it_has_in_virtual_time() {
     assert_eq!((real.packets, exact.packets), (20_011, 20_011));
     assert_eq!(real.fingerprint, exact.fingerprint);
 }
+
+/// Pages of three parts, each of which is a flow of its own.
+#[test]
+fn flows_that_others_begin_are_counted_and_read_back_from_what_is_written() {
+    let text = r#"
+duration = "3 s"
+ports.A = "loop:pages,virtual"
+flows = { clients = "A", servers = "A" }
+[[template]]
+name = "page"
+clients = "16.0.0.0/24"
+servers = "48.0.0.1"
+port = 80
+cps = 10
+client = ["loop 3", 'begin "a part"', "count parts", "end"]
+server = ["wait_peer_close"]
+[[template]]
+name = "a part"
+clients = "16.0.0.0/24"
+servers = "48.0.0.1"
+port = 80
+called = true
+client = ['send "x"', "recv 5000"]
+server = ["recv 1", 'send "${repeat:5000:x}"', "count served 5000"]
+"#;
+    let parse = |text: &str| Profile::parse(text, "pages.toml", Format::Toml).expect("sound");
+    let profile = parse(text);
+    let again = parse(&profile.to_toml());
+    for profile in [profile, again] {
+        let report = Session::new(profile).open().expect("it opens").start().unwrap();
+        let flows = report.finish().unwrap().flows.expect("flows");
+        let [page, part] = &flows.templates[..] else { panic!("two templates") };
+        let (page, parts, served) = (
+            page.roles.client.as_ref().expect("clients"),
+            part.roles.client.as_ref().expect("clients"),
+            part.roles.server.as_ref().expect("servers"),
+        );
+        assert_eq!((page.completed, page.counters["parts"]), (30, 90));
+        assert_eq!((parts.asked, parts.completed, parts.received_octets), (Some(90), 90, 450_000));
+        assert_eq!((served.completed, served.counters["served"]), (90, 450_000));
+        assert_eq!(flows.total.client.as_ref().and_then(|all| all.asked_cps), None);
+    }
+}

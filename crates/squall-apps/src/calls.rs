@@ -1,0 +1,164 @@
+//! Flows that programs of other flows begin, and who waits for whom.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use squall_tcp::{FlowId, Tuple};
+
+/// A program wants a flow of a template to begin, and waits for its end. Whoever has the stack
+/// begins it ([`crate::Apps::take_call`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The flow whose program waits, and its ends.
+    pub caller: FlowId,
+    pub tuple: Tuple,
+    /// The template's name, as the program says it.
+    pub template: Arc<str>,
+}
+
+/// Only of flows that have to do with others: most have not.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    kin: HashMap<FlowId, Kin>,
+    /// The next flow that begins is this one's.
+    beginning: Option<FlowId>,
+    asked: VecDeque<Call>,
+    /// Those that may go on.
+    answered: Vec<FlowId>,
+}
+
+/// What there is to know of a flow that began another, or that another began.
+#[derive(Clone, Debug, Default)]
+struct Kin {
+    caller: Option<FlowId>,
+    called: Option<FlowId>,
+    /// The template that `next` named last, here or in a flow that was begun from here.
+    next: Option<Arc<str>>,
+    standing: Standing,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// It has asked for nothing.
+    #[default]
+    Apart,
+    Waits,
+    /// What it asked for is over.
+    Over,
+    /// What it asked for could not begin.
+    Refused,
+}
+
+impl Calls {
+    pub fn set_next(&mut self, flow: FlowId, template: Arc<str>) {
+        self.kin.entry(flow).or_default().next = Some(template);
+    }
+
+    /// How the flow's wish stands. It is asked for if it was not yet; what was told once is
+    /// forgotten.
+    pub fn ask(&mut self, flow: FlowId, tuple: Tuple) -> Standing {
+        let kin = self.kin.entry(flow).or_default();
+        match (kin.standing, &kin.next) {
+            (Standing::Apart, Some(template)) => {
+                kin.standing = Standing::Waits;
+                let template = template.clone();
+                self.asked.push_back(Call { caller: flow, tuple, template });
+                Standing::Waits
+            }
+            (Standing::Apart, None) => Standing::Refused,
+            (Standing::Waits, _) => Standing::Waits,
+            (standing, _) => {
+                kin.standing = Standing::Apart;
+                standing
+            }
+        }
+    }
+
+    /// A flow is there, which may be the one that another has asked for.
+    #[inline]
+    pub fn started(&mut self, flow: FlowId) {
+        if let Some(caller) = self.beginning.take() {
+            self.join(flow, caller);
+        }
+    }
+
+    #[cold]
+    fn join(&mut self, flow: FlowId, caller: FlowId) {
+        self.kin.entry(flow).or_default().caller = Some(caller);
+        self.kin.entry(caller).or_default().called = Some(flow);
+    }
+
+    #[inline]
+    pub fn gone(&mut self, flow: FlowId) {
+        if !self.kin.is_empty() {
+            self.part(flow);
+        }
+    }
+
+    #[cold]
+    fn part(&mut self, flow: FlowId) {
+        let Some(kin) = self.kin.remove(&flow) else { return };
+        if let Some(called) = kin.called.and_then(|called| self.kin.get_mut(&called)) {
+            called.caller = None;
+        }
+        self.asked.retain(|call| call.caller != flow);
+        let caller = kin.caller.and_then(|caller| Some((caller, self.kin.get_mut(&caller)?)));
+        if let Some((id, caller)) = caller {
+            caller.called = None;
+            caller.next = kin.next.or(caller.next.take());
+            self.answer(id, Standing::Over);
+        }
+    }
+
+    pub fn answer(&mut self, caller: FlowId, standing: Standing) {
+        if let Some(kin) = self.kin.get_mut(&caller)
+            && kin.standing == Standing::Waits
+        {
+            kin.standing = standing;
+            self.answered.push(caller);
+        }
+    }
+
+    pub fn take(&mut self) -> Option<Call> {
+        self.asked.pop_front()
+    }
+
+    /// Unless whoever asked is gone.
+    pub fn put_back(&mut self, call: Call) {
+        if self.kin.get(&call.caller).is_some_and(|kin| kin.standing == Standing::Waits) {
+            self.asked.push_back(call);
+        }
+    }
+
+    pub fn begin(&mut self, call: &Call) {
+        self.beginning = Some(call.caller);
+    }
+
+    /// The flow that was to begin could not.
+    pub fn give_up(&mut self) {
+        self.beginning = None;
+    }
+
+    pub fn take_answered(&mut self) -> Option<FlowId> {
+        self.answered.pop()
+    }
+
+    /// Whether somebody is to begin a flow, or to wake one.
+    pub fn is_idle(&self) -> bool {
+        self.asked.is_empty() && self.answered.is_empty()
+    }
+
+    pub fn asked(&self) -> usize {
+        self.asked.len()
+    }
+
+    pub fn memory(&self) -> usize {
+        self.kin.capacity() * size_of::<(FlowId, Kin)>() + self.asked.capacity() * size_of::<Call>()
+    }
+
+    pub fn len(&self) -> usize {
+        self.kin.len()
+    }
+}
