@@ -18,6 +18,7 @@ import random
 import socket
 import struct
 import sys
+import threading
 import time
 import warnings
 import zlib
@@ -312,6 +313,116 @@ def driven(api, client):
     client.connect()
     client.acquire(force=True)
     print("counters of a driver: all packets, latency as a histogram, starts and stops apart")
+
+
+def segments(api, client):
+    """As searches for the highest rate build their trials: each kind of traffic as a chain of
+    bursts with pauses between them, with and without latency, gratuitous ARP beside, a cache of
+    packets, and a second thread that asks for all figures while it goes on."""
+    seconds, rate, flows = 2, 2000, 64
+
+    def varied(names, packet):
+        """Each variable counts the flows; those of a MAC address in its last two octets."""
+        commands = []
+        for name, low, place in names:
+            commands.append(
+                api.STLVmFlowVar(name, low, low, low + flows - 1, size=4 if low > 65535 else 2)
+            )
+            write = api.STLVmWrFlowVar(name, pkt_offset=place)
+            if low == 0:
+                write = api.STLVmWrMaskFlowVar(name, place, 2, 0xFFFF, offset_fixup=4)
+            commands.append(write)
+        layer = "UDP" if packet.haslayer("UDP") else "TCP" if packet.haslayer("TCP") else None
+        if layer:
+            kind = getattr(api.CTRexVmInsFixHwCs, f"L4_TYPE_{layer}")
+            commands.append(api.STLVmFixChecksumHw("IP", layer, kind))
+        commands = api.STLScVmRaw(list_of_commands=commands, cache_size=flows)
+        return api.STLPktBuilder(pkt=packet, vm=commands)
+
+    macs, hosts = ("00:16:3e:01:00:00", "00:16:3e:02:00:00"), ("10.0.0.1", "10.1.0.1")
+    client.reset(ports=[0, 1])
+    client.set_port_attr(ports=[0, 1], promiscuous=True)
+    info = client.get_port_info(ports=[0, 1])
+    same("a speed", [port["speed"] > 0 for port in info], [True, True])
+    same("room for groups", [port["rx"]["counters"] >= 127 for port in info], [True, True])
+    asked = {}
+    for port in (0, 1):
+        mac, other = macs[port], macs[1 - port]
+        source, target = hosts[port], hosts[1 - port]
+        first, last = (int(ipaddress.ip_address(host)) for host in (source, target))
+        streams = []
+        for layer, latency in [("UDP", False), ("UDP", True), ("TCP", False), ("TCP", True)]:
+            packet = api.Ether(src=mac, dst=other) / api.IP(src=source, dst=target)
+            packet = packet / getattr(api, layer)(sport=32768, dport=53) / ("x" * 60)
+            names = [("ip_src", first, "IP.src"), ("ip_dst", last, "IP.dst")]
+            names += [("mac_src", 0, "Ether.src"), ("mac_dst", 0, "Ether.dst")]
+            names += [("from", 32768, f"{layer}.sport"), ("to", 53, f"{layer}.dport")]
+            packet = varied(names, packet)
+            pps = 100.0 if latency else rate / 2 - 100.0
+            # Half a second, a pause of one packet that is not sent, the rest.
+            for part, (lasts, sent) in enumerate([(0.5, True), (0, False), (1, True)]):
+                group = 1000 + len(asked) if sent else 0
+                count = int(pps * lasts) if sent else 1
+                if sent:
+                    asked[group] = (port, latency, count)
+                name = f"{port}-{layer}-{latency}-{part}"
+                following = None if part == 2 else f"{port}-{layer}-{latency}-{part + 1}"
+                stats = api.STLFlowLatencyStats if latency else api.STLFlowStats
+                streams.append(
+                    api.STLStream(
+                        packet=packet,
+                        flow_stats=stats(pg_id=group),
+                        mode=api.STLTXSingleBurst(pps=pps if sent else 1.0, total_pkts=count),
+                        name=name,
+                        next=following,
+                        dummy_stream=not sent,
+                        isg=0.0 if part == 0 else 1e5,
+                        self_start=part == 0,
+                    )
+                )
+        arp = api.Ether(src=mac, dst="ff:ff:ff:ff:ff:ff")
+        arp = arp / api.ARP(op=2, hwsrc=mac, psrc=source, hwdst="ff:ff:ff:ff:ff:ff", pdst=source)
+        names = [("psrc", first, "ARP.psrc"), ("pdst", first, "ARP.pdst")]
+        names += [("src", 0, "Ether.src"), ("hwsrc", 0, "ARP.hwsrc")]
+        bursts = api.STLTXMultiBurst(pkts_per_burst=16, ibg=0.4e6, count=3, pps=1000.0)
+        streams.append(api.STLStream(packet=varied(names, arp), mode=bursts, isg=1e5))
+        profile = api.STLProfile(streams)
+        profile.to_json()
+        client.add_streams(streams=profile.get_streams(), ports=port)
+    groups = list(asked)
+    client.clear_events()
+    client.clear_stats(ports=[0, 1])
+    over, seen = threading.Event(), []
+
+    def ask():
+        while not over.wait(0.2):
+            client.get_util_stats()
+            seen.append(client.get_stats(ports=[0, 1], sync_now=True)["total"]["opackets"])
+            client.get_pgid_stats(groups)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        pin = api.STLClient.CORE_MASK_PIN
+        client.start(ports=[0, 1], force=True, duration=seconds, total=False, core_mask=pin)
+        client.wait_on_traffic(ports=[0, 1], timeout=30)
+    finally:
+        over.set()
+        asking.join()
+    same("figures of meanwhile", len(seen) > 3 and seen == sorted(seen), True)
+    stats = client.get_stats(sync_now=True)
+    for group, (port, latency, count) in asked.items():
+        of = stats["flow_stats"][group]
+        found = (of["tx_pkts"][port], of["rx_pkts"][1 - port])
+        same(f"sent and received of group {group}", found, (count, count))
+        if latency:
+            of = stats["latency"][group]
+            same(f"lost of group {group}", of["err_cntrs"]["dropped"], 0)
+            same(f"a delay of group {group}", of["latency"]["average"] > 0, True)
+    all_of_port = sum(count for port, _, count in asked.values() if port == 0) + 48
+    same("all packets", [stats[port]["opackets"] for port in (0, 1)], [all_of_port] * 2)
+    same("warnings", client.get_warnings(), [])
+    print("chains of bursts as searches for a rate build them")
 
 
 def together(api, client):
@@ -835,6 +946,7 @@ def inside(folder, argv):
             client.connect()
             controls(api, client)
             driven(api, client)
+            segments(api, client)
             two(api, client)
             together(api, client)
             services(api, client, folder)
