@@ -96,7 +96,7 @@ impl File<'_> {
         }
     }
 
-    /// The format of streams that are written, not made by a program.
+    /// The format of a profile that is written, not made by a program.
     fn plain(&self) -> Option<Format> {
         match self.path.extension()?.to_str()? {
             "yaml" | "yml" => Some(Format::Yaml),
@@ -105,14 +105,19 @@ impl File<'_> {
         }
     }
 
-    /// A list of streams, the same for each port.
+    /// A profile of flows, or a list of streams, the same for each port.
     fn written(&self, format: Format) -> Result<Loaded, Error> {
         let wrong =
             |what: String| Error::Usage(format!("cannot load {}: {what}", self.path.display()));
         let text = squall::read_text(self.path).map_err(|error| wrong(error.to_string()))?;
         let value = value_of(&text, format).map_err(wrong)?;
+        if Astf::is_one(&value) {
+            return Ok(Loaded { flows: Some(value), ..Loaded::default() });
+        }
         let Value::Array(mut streams) = value else {
-            return Err(wrong("expected a list of streams\n  try --trex with a program".into()));
+            let expected = "expected a list of streams, or a profile of flows (templates, \
+                            program_list)\n  try --trex with a program";
+            return Err(wrong(expected.into()));
         };
         for stream in &mut streams {
             // TRex's console exports the stream within a table that names it.
@@ -286,4 +291,51 @@ pub fn numbered<'a>(
         stream.next_stream_id = i64::from(*following);
     }
     Ok(streams)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn flows_in_json_are_a_profile_and_what_is_neither_they_nor_streams_is_refused() {
+        let path =
+            std::env::temp_dir().join(format!("squall-trex-load-{}.json", std::process::id()));
+        let ports = ["loop:json,virtual".to_owned()];
+        let load = |value: &Value| {
+            std::fs::write(&path, value.to_string()).expect("a file");
+            let (tunables, headers) = (BTreeMap::new(), false);
+            let loaded =
+                File { path: &path, library: None, tunables: &tunables, ports: &ports, headers }
+                    .load();
+            loaded.map_err(|error| error.to_string())
+        };
+        let program = |commands| json!({ "commands": commands, "stream": true });
+        let mut value = json!({
+            "buf_list": ["YXNr"],
+            "ip_gen_dist_list": [
+                { "ip_start": "16.0.0.1", "ip_end": "16.0.0.9", "distribution": "seq" },
+                { "ip_start": "48.0.0.1", "ip_end": "48.0.0.9", "distribution": "seq" },
+            ],
+            "program_list": [
+                program(json!([{ "name": "tx", "buf_index": 0 }])),
+                program(json!([{ "name": "rx", "min_bytes": 3 }])),
+            ],
+            "templates": [{
+                "client_template": { "program_index": 0, "port": 80, "cps": 10,
+                    "ip_gen": { "dist_client": { "index": 0 }, "dist_server": { "index": 1 } } },
+                "server_template": { "program_index": 1, "assoc": [{ "port": 80 }] }
+            }],
+        });
+        let flows = load(&value).expect("sound").flows.expect("flows");
+        assert_eq!((flows.templates.len(), flows.clients, flows.servers), (1, Some(0), Some(0)));
+        value["templates"][0]["client_template"]["program_index"] = json!(7);
+        let why = load(&value).expect_err("no such program");
+        assert!(why.contains("template 0: there is no program 7"), "{why}");
+        let why = load(&json!({ "a": 1 })).expect_err("nothing of either");
+        assert!(why.contains("a list of streams, or a profile of flows"), "{why}");
+        let _ = std::fs::remove_file(&path);
+    }
 }
