@@ -250,9 +250,24 @@ impl<O: Observer> Apps<O> {
         self.calls.take()
     }
 
-    /// It cannot be told yet whether the flow begins.
-    pub fn put_call_back(&mut self, call: Call) {
-        self.calls.put_back(call);
+    /// It cannot be told yet whether the flow begins: it is asked for again after
+    /// [`retry_calls`](Self::retry_calls).
+    pub fn put_call_off(&mut self, call: Call) {
+        self.calls.put_off(call);
+    }
+
+    pub fn retry_calls(&mut self) {
+        self.calls.retry();
+    }
+
+    /// Those that were put off.
+    pub fn waiting_calls(&self) -> impl Iterator<Item = &Call> {
+        self.calls.waiting()
+    }
+
+    /// All flows are being ended: none begins for another, and none goes on.
+    pub fn drop_calls(&mut self) {
+        self.calls.drop_all();
     }
 
     /// Flows that programs ask for.
@@ -271,9 +286,13 @@ impl<O: Observer> Apps<O> {
         self.calls.started(flow);
     }
 
+    /// It did not begin, and is tried in another way.
+    pub fn give_up_call(&mut self) {
+        self.calls.give_up();
+    }
+
     /// It could not begin, which ends the flow that asked for it.
     pub fn refuse_call(&mut self, call: &Call) {
-        self.calls.give_up();
         self.calls.answer(call.caller, Standing::Refused);
     }
 
@@ -767,7 +786,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             {
                 self.fail(ProtocolError::NoAnswer);
             }
-            Op::Begin => self.run(&[]),
+            Op::Begin { .. } => self.run(&[]),
             // Of something that was done in time.
             _ => {}
         }
@@ -899,11 +918,10 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 }
             }
             Op::Next { template } => {
-                let info = &self.apps.code.programs[usize::from(self.program.0)];
-                let template = info.templates[usize::from(template)].clone();
+                let template = self.template(template);
                 self.apps.calls.set_next(self.socket.id(), template);
             }
-            Op::Begin => return self.begin(),
+            Op::Begin { template } => return self.begin(template),
             Op::Close => self.close(),
             Op::Reset => {
                 self.finished();
@@ -1067,16 +1085,22 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     }
 
     #[cold]
-    fn begin(&mut self) -> Step {
-        let tuple = self.socket.tuple();
-        match self.apps.calls.ask(self.socket.id(), tuple) {
+    fn begin(&mut self, template: Option<u16>) -> Step {
+        let (tuple, template) = (self.socket.tuple(), template.map(|at| self.template(at)));
+        match self.apps.calls.ask(self.socket.id(), tuple, template) {
             Standing::Waits => Step::Waits,
-            Standing::Apart | Standing::Over => Step::On,
             Standing::Refused => {
                 self.fail(ProtocolError::NotBegun);
                 Step::Over
             }
+            _ => Step::On,
         }
+    }
+
+    /// The name of a template that the program begins flows of.
+    fn template(&self, at: u16) -> Arc<str> {
+        let info = &self.apps.code.programs[usize::from(self.program.0)];
+        info.templates[usize::from(at)].clone()
     }
 
     /// A number for this operation of this flow, another in each pass of a loop.

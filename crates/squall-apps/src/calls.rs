@@ -25,7 +25,9 @@ pub struct Calls {
     /// The next flow that begins is this one's.
     beginning: Option<FlowId>,
     asked: VecDeque<Call>,
-    /// Those that may go on.
+    /// Those whose next hop does not answer yet.
+    put_off: VecDeque<Call>,
+    /// Flows that may go on, if they still wait for it.
     answered: Vec<FlowId>,
 }
 
@@ -56,20 +58,21 @@ impl Calls {
         self.kin.entry(flow).or_default().next = Some(template);
     }
 
-    /// How the flow's wish stands. It is asked for if it was not yet; what was told once is
-    /// forgotten.
-    pub fn ask(&mut self, flow: FlowId, tuple: Tuple) -> Standing {
+    /// How the flow's wish stands. It is asked for if it was not yet: a flow of this template, or of
+    /// the one that was named last. What was told once is forgotten.
+    pub fn ask(&mut self, flow: FlowId, tuple: Tuple, template: Option<Arc<str>>) -> Standing {
         let kin = self.kin.entry(flow).or_default();
-        match (kin.standing, &kin.next) {
-            (Standing::Apart, Some(template)) => {
-                kin.standing = Standing::Waits;
-                let template = template.clone();
-                self.asked.push_back(Call { caller: flow, tuple, template });
-                Standing::Waits
-            }
-            (Standing::Apart, None) => Standing::Refused,
-            (Standing::Waits, _) => Standing::Waits,
-            (standing, _) => {
+        match kin.standing {
+            Standing::Apart => match template.or_else(|| kin.next.clone()) {
+                Some(template) => {
+                    kin.standing = Standing::Waits;
+                    self.asked.push_back(Call { caller: flow, tuple, template });
+                    Standing::Waits
+                }
+                None => Standing::Refused,
+            },
+            Standing::Waits => Standing::Waits,
+            standing => {
                 kin.standing = Standing::Apart;
                 standing
             }
@@ -104,6 +107,7 @@ impl Calls {
             called.caller = None;
         }
         self.asked.retain(|call| call.caller != flow);
+        self.put_off.retain(|call| call.caller != flow);
         let caller = kin.caller.and_then(|caller| Some((caller, self.kin.get_mut(&caller)?)));
         if let Some((id, caller)) = caller {
             caller.called = None;
@@ -125,11 +129,20 @@ impl Calls {
         self.asked.pop_front()
     }
 
-    /// Unless whoever asked is gone.
-    pub fn put_back(&mut self, call: Call) {
-        if self.kin.get(&call.caller).is_some_and(|kin| kin.standing == Standing::Waits) {
-            self.asked.push_back(call);
-        }
+    pub fn put_off(&mut self, call: Call) {
+        self.put_off.push_back(call);
+    }
+
+    /// Those that were put off are asked for again.
+    pub fn retry(&mut self) {
+        self.asked.append(&mut self.put_off);
+    }
+
+    /// Nothing that is asked for begins any more, and nobody goes on.
+    pub fn drop_all(&mut self) {
+        self.asked.clear();
+        self.put_off.clear();
+        self.answered.clear();
     }
 
     pub fn begin(&mut self, call: &Call) {
@@ -141,11 +154,19 @@ impl Calls {
         self.beginning = None;
     }
 
+    /// One that waits for nothing any more but to be woken; others have gone on, or are gone.
     pub fn take_answered(&mut self) -> Option<FlowId> {
-        self.answered.pop()
+        while let Some(flow) = self.answered.pop() {
+            let standing = self.kin.get(&flow).map(|kin| kin.standing);
+            if matches!(standing, Some(Standing::Over | Standing::Refused)) {
+                return Some(flow);
+            }
+        }
+        None
     }
 
     /// Whether somebody is to begin a flow, or to wake one.
+    #[inline]
     pub fn is_idle(&self) -> bool {
         self.asked.is_empty() && self.answered.is_empty()
     }
@@ -154,11 +175,61 @@ impl Calls {
         self.asked.len()
     }
 
+    pub fn waiting(&self) -> impl Iterator<Item = &Call> {
+        self.put_off.iter()
+    }
+
     pub fn memory(&self) -> usize {
-        self.kin.capacity() * size_of::<(FlowId, Kin)>() + self.asked.capacity() * size_of::<Call>()
+        self.kin.capacity() * size_of::<(FlowId, Kin)>()
+            + (self.asked.capacity() + self.put_off.capacity()) * size_of::<Call>()
     }
 
     pub fn len(&self) -> usize {
         self.kin.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_tcp::FlowKind;
+
+    use super::*;
+
+    #[test]
+    fn nobody_is_woken_who_has_gone_on_or_is_gone() {
+        let address = [10, 0, 0, 1].into();
+        let tuple = Tuple {
+            kind: FlowKind::Tcp,
+            local: address,
+            local_port: 1,
+            remote: address,
+            remote_port: 2,
+        };
+        let (caller, part) = (FlowId(1), FlowId(2));
+        let mut calls = Calls::default();
+        let begin = |calls: &mut Calls| {
+            assert_eq!(calls.ask(caller, tuple, Some("part".into())), Standing::Waits);
+            let call = calls.take().expect("it is asked for");
+            calls.begin(&call);
+            calls.started(part);
+        };
+        begin(&mut calls);
+        calls.gone(part);
+        assert_eq!(calls.take_answered(), Some(caller));
+        assert_eq!(calls.ask(caller, tuple, None), Standing::Over);
+        begin(&mut calls);
+        calls.gone(part);
+        // Something came for it meanwhile.
+        assert_eq!(calls.ask(caller, tuple, None), Standing::Over);
+        assert_eq!(calls.take_answered(), None);
+        begin(&mut calls);
+        calls.gone(part);
+        calls.gone(caller);
+        assert_eq!((calls.take_answered(), calls.len()), (None, 0));
+        // Another flow has its number.
+        begin(&mut calls);
+        calls.gone(caller);
+        calls.gone(part);
+        assert_eq!((calls.take_answered(), calls.len(), calls.is_idle()), (None, 0, true));
     }
 }

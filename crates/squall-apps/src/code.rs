@@ -79,8 +79,10 @@ pub enum Op {
     Next {
         template: u16,
     },
-    /// Begins it, and waits for its end.
-    Begin,
+    /// Begins one of a template, or of the one that was named last, and waits for its end.
+    Begin {
+        template: Option<u16>,
+    },
     /// One pass less to go; back if there are some.
     Again {
         register: u8,
@@ -424,14 +426,20 @@ impl<'a> Compiler<'a> {
                 let register = self.variable(variable)?;
                 self.push(Op::Count { counter, register, elapsed });
             }
-            Instruction::Next(template) => self.next(template)?,
-            Instruction::Begin(template) => {
-                if let Some(template) = template {
-                    self.next(template)?;
-                } else if !self.program.begins().any(|_| true) {
+            Instruction::Next(template) => {
+                let template = self.template(template)?;
+                self.push(Op::Next { template });
+            }
+            Instruction::Begin(Some(template)) => {
+                let template = Some(self.template(template)?);
+                self.push(Op::Begin { template });
+            }
+            Instruction::Begin(None) => {
+                // Flows that it begins by name may name the next.
+                if self.program.begins().next().is_none() {
                     return Err(Mistake::NoNext);
                 }
-                self.push(Op::Begin);
+                self.push(Op::Begin { template: None });
             }
             Instruction::Label(_) => self.closed = false,
             Instruction::Jump { label, condition } => {
@@ -741,13 +749,12 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn next(&mut self, template: &str) -> Result<(), Mistake> {
-        let at = place_of(&mut self.templates, template);
-        if at >= MOST_NAMES {
-            return Err(Mistake::TooManyTemplates { found: at + 1, most: MOST_NAMES });
+    fn template(&mut self, name: &str) -> Result<u16, Mistake> {
+        let at = place_of(&mut self.templates, name);
+        match at < MOST_NAMES {
+            true => Ok(at as u16),
+            false => Err(Mistake::TooManyTemplates { found: at + 1, most: MOST_NAMES }),
         }
-        self.push(Op::Next { template: at as u16 });
-        Ok(())
     }
 
     fn slot(&self, name: &str) -> u8 {

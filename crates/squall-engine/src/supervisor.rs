@@ -153,6 +153,11 @@ pub enum EngineError {
     )]
     Together(String),
     #[error(
+        "template {0:?}: its flows are begun by other flows, and go on as long as these do\n  try the \
+         template of those"
+    )]
+    Called(String),
+    #[error(
         "the load cannot change during a run: {0} would differ\n  try a new run, or a change of \
          rates only"
     )]
@@ -822,6 +827,9 @@ impl Running {
             && found.iter().any(|(_, template)| weighted(&template.arrival))
         {
             return Err(EngineError::Together(name.to_owned()));
+        }
+        if found.iter().any(|(_, template)| template.arrival == Arrival::Called) {
+            return Err(EngineError::Called(name.to_owned()));
         }
         Ok(found.into_iter().map(|(number, _)| number).collect())
     }

@@ -330,15 +330,7 @@ impl Load {
             if t.tls.is_some() && t.client.transport == Transport::Udp {
                 return Err(LoadError::NoTls(t.name.clone()));
             }
-            for found in t.client.begins() {
-                let begins = |other: &Template| {
-                    other.name == found && other.ends.has_clients() && !other.gone
-                };
-                if !t.gone && !self.templates.iter().any(begins) {
-                    let (template, found) = (t.name.clone(), found.to_owned());
-                    return Err(LoadError::NoSuchTemplate { template, found });
-                }
-            }
+            self.check_calls(t)?;
             match t.arrival {
                 Arrival::Weight { .. } if self.target.is_none() => {
                     return Err(LoadError::NoTarget(t.name.clone()));
@@ -356,6 +348,22 @@ impl Load {
             return Err(LoadError::NoWeight);
         }
         Ok((clients, servers))
+    }
+
+    /// Whether the templates are there of which a template's flows begin others.
+    fn check_calls(&self, of: &Template) -> Result<(), LoadError> {
+        let begins = |other: &Template| {
+            other.ends.has_clients() && !other.gone && other.arrival != Arrival::None
+        };
+        let is_there = |name: &str| self.templates.iter().any(|t| t.name == name && begins(t));
+        let mut missing = of.client.begins().filter(|name| !is_there(name));
+        match missing.next().filter(|_| of.ends.has_clients() && !of.gone) {
+            Some(found) => {
+                let (template, found) = (of.name.clone(), found.to_owned());
+                Err(LoadError::NoSuchTemplate { template, found })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether servers can know of each flow which template it is of.
@@ -533,6 +541,9 @@ impl Load {
             return Err("templates of a load with a total, a limit of flows or a script".into());
         }
         // What servers know of who comes stays as it is.
+        for template in &new.templates {
+            new.check_calls(template).map_err(|error| error.to_string())?;
+        }
         let of = |load: &Self| load.sharing().map_err(|error| error.to_string());
         let (before, after) = (of(self)?, of(new)?);
         for (number, template) in self.templates.iter().enumerate() {

@@ -19,7 +19,7 @@ use squall_units::{Cut, Division, Nanos};
 use squall_wire::checksum::{fold, sum};
 
 use crate::{
-    Exhausted, FlowStatistics, LinkStatistics, Load, LoadError, Network, NotBegun, Script,
+    Arrival, Exhausted, FlowStatistics, LinkStatistics, Load, LoadError, Network, NotBegun, Script,
     Statistics, Template, TemplateStatistics, Tuples,
     arrivals::{Arrivals, Due, Mine},
     link::{ETHERNET, Ignored, Link, Whose},
@@ -200,8 +200,6 @@ struct Clients {
     seat: Seat,
     /// Flows whose next hop is being asked for.
     parked: VecDeque<(Due, Place)>,
-    /// ... and those that programs ask for.
-    put_off: Vec<Call>,
     /// Conversations of a script.
     script: Option<Vec<Client>>,
     /// The first template of the script.
@@ -253,8 +251,11 @@ struct ClientTemplate {
     next: u64,
     /// The stack has looked at places before this.
     approached: u64,
-    /// Flows that others have begun.
+    /// Only other flows begin those of it.
+    only_called: bool,
+    /// Flows that others have begun, and ports that were tried for them.
     called: u64,
+    ports_tried: u64,
     not_begun: NotBegun,
 }
 
@@ -338,7 +339,6 @@ impl Side {
                 servers: Vec::new(),
                 seat,
                 parked: VecDeque::new(),
-                put_off: Vec::new(),
                 script: None,
                 first_scripted: load.own_templates(),
                 busy: Busy::default(),
@@ -399,7 +399,9 @@ impl Side {
                 program,
                 next: 0,
                 approached: 0,
+                only_called: template.arrival == Arrival::Called,
                 called: 0,
+                ports_tried: 0,
                 not_begun: NotBegun::default(),
             });
             if template.ends.has_clients() && template.client.transport == Transport::Udp {
@@ -595,7 +597,8 @@ impl Side {
             self.steady.look(now, counted);
         }
         let Some(clients) = &mut self.clients else { return };
-        if !clients.parked.is_empty() || !clients.put_off.is_empty() {
+        let calls = self.stack.app().apps.waiting_calls().next().is_some();
+        if calls || !clients.parked.is_empty() {
             self.unpark(now);
         }
         self.steer(now);
@@ -870,71 +873,99 @@ impl Side {
     /// Begins the flows that programs of others ask for, and wakes those whose wish is over.
     #[cold]
     fn answer_calls(&mut self, now: Nanos) {
+        if matches!(self.stopping, Stopping::Aborting(_) | Stopping::Done) {
+            return self.drop_calls();
+        }
         for _ in 0..self.stack.app().apps.calls() {
             let Some(call) = self.stack.app_mut().apps.take_call() else { break };
-            self.answer(now, call);
+            if !self.is_leaving(now, call.caller) {
+                self.answer(now, call);
+            }
         }
         while let Some(flow) = self.stack.app_mut().apps.take_answered() {
-            self.stack.with(now, flow, |_, socket| socket.wake_at(now));
+            if !self.is_leaving(now, flow) {
+                self.stack.with(now, flow, |_, socket| socket.wake_at(now));
+            }
         }
+    }
+
+    /// All flows are being aborted.
+    fn drop_calls(&mut self) {
+        if let Some(clients) = &mut self.clients {
+            for call in self.stack.app().apps.waiting_calls() {
+                if let Some(number) = clients.number_of(call, &self.gone) {
+                    clients.templates[number].not_begun.add(NotBegun::UNRESOLVED, 1);
+                }
+            }
+        }
+        self.stack.app_mut().apps.drop_calls();
+    }
+
+    /// Whether a flow's template is gone, so that it is to be aborted.
+    fn is_leaving(&mut self, now: Nanos, flow: FlowId) -> bool {
+        let leaving = &self.leaving.programs;
+        let of_it = |watched: &mut Watched, socket: &mut Socket<'_, State>| {
+            leaving.contains(&watched.apps.program(socket.state()))
+        };
+        !leaving.is_empty() && self.stack.with(now, flow, of_it) == Some(true)
     }
 
     fn answer(&mut self, now: Nanos, call: Call) {
         let Some(clients) = &mut self.clients else { return };
-        let is_it = |t: &ClientTemplate| t.begins && t.name == *call.template;
-        let number = (0..clients.first_scripted)
-            .find(|number| is_it(&clients.templates[*number]) && !self.gone.contains(number));
-        // It was taken out of the load.
-        let Some(number) = number else {
+        // It may have been taken out of the load.
+        let Some(number) = clients.number_of(&call, &self.gone) else {
             return self.stack.app_mut().apps.refuse_call(&call);
         };
-        let full = self.stack.active() as u64 >= clients.limit;
-        let aborting = matches!(self.stopping, Stopping::Aborting(_) | Stopping::Done);
-        let mut why = if full || aborting { NotBegun::LIMIT } else { NotBegun::PORTS };
-        let tries = if full || aborting { 0 } else { TRIES };
+        let mut why = NotBegun::PORTS;
+        let mut tries = TRIES;
+        if self.stack.active() as u64 >= clients.limit {
+            (why, tries) = (NotBegun::LIMIT, 0);
+        }
+        let mut tried = None;
         for _ in 0..tries {
-            let Some(clients) = &mut self.clients else { return };
             let Some(tuple) = clients.called(number, &call.tuple) else { break };
             match self.link.resolve(now, tuple.remote) {
                 Answer::Mac(_) => {}
-                Answer::Wait => return clients.put_off.push(call),
+                Answer::Wait => return self.stack.app_mut().apps.put_call_off(call),
                 Answer::Silent => {
                     why = NotBegun::UNRESOLVED;
                     break;
                 }
             }
-            let (class, program) =
-                (clients.templates[number].class, clients.templates[number].program);
-            let nth = clients.templates[number].called as u32;
             if self.disabled.as_ref().is_some_and(|all| all.clients.contains(&tuple.local)) {
                 why = NotBegun::DISABLED;
-                break;
+                continue;
             }
+            let of = &mut clients.templates[number];
             let begun = Begun::new(now, now);
             let watched = self.stack.app_mut();
             watched.beginning = Some(begun);
             watched.apps.begin_call(&call);
-            let state = watched.apps.client(program, nth, now);
-            match self.stack.connect(now, class, tuple, state) {
+            let state = watched.apps.client(of.program, of.number_of_call(clients.seat), now);
+            let connected = self.stack.connect(now, of.class, tuple, state);
+            let watched = self.stack.app_mut();
+            match connected {
                 Ok(id) => {
-                    clients.begun += 1;
-                    let watched = self.stack.app_mut();
+                    of.called += 1;
                     watched.apps.began_call(id);
-                    return watched.began(id, program, begun);
+                    return watched.began(id, of.program, begun);
                 }
-                Err(ConnectError::Full) => {
-                    why = NotBegun::FULL;
-                    break;
+                Err(error) => {
+                    watched.beginning = None;
+                    watched.apps.give_up_call();
+                    (why, tried) = (NotBegun::PORTS, Some(tuple));
+                    if let ConnectError::Full = error {
+                        (why, tried) = (NotBegun::FULL, None);
+                        break;
+                    }
                 }
-                Err(_) => {}
             }
         }
-        let watched = self.stack.app_mut();
-        watched.beginning = None;
-        watched.apps.refuse_call(&call);
-        if let Some(clients) = &mut self.clients {
-            clients.templates[number].not_begun.add(why, 1);
+        if let Some(tuple) = tried.filter(|_| why == NotBegun::PORTS) {
+            clients.exhausted(number, &tuple);
         }
+        clients.templates[number].not_begun.add(why, 1);
+        self.stack.app_mut().apps.refuse_call(&call);
     }
 
     /// Flows whose next hop has answered, or was given up.
@@ -944,8 +975,7 @@ impl Side {
         if std::mem::replace(&mut clients.looked_at, known) == known {
             return;
         }
-        let apps = &mut self.stack.app_mut().apps;
-        clients.put_off.drain(..).for_each(|call| apps.put_call_back(call));
+        self.stack.app_mut().apps.retry_calls();
         for _ in 0..clients.parked.len() {
             let Some(clients) = &mut self.clients else { return };
             let Some((due, place)) = clients.parked.pop_front() else { return };
@@ -1085,6 +1115,7 @@ impl Side {
             Stopping::Draining(until) if now >= until => {
                 self.stack.app_mut().stopping = true;
                 self.stopping = Stopping::Aborting(0);
+                self.drop_calls();
             }
             Stopping::Aborting(_) if self.stack.active() == 0 && !self.has_output() => {
                 self.stopping = Stopping::Done
@@ -1209,6 +1240,10 @@ impl Side {
             let busy = clients.busy.waiting.values().flatten();
             for due in clients.parked.iter().map(|(due, _)| due).chain(busy) {
                 templates[due.template].client.waiting += 1;
+            }
+            let calls = self.stack.app().apps.waiting_calls();
+            for number in calls.filter_map(|call| clients.number_of(call, &self.gone)) {
+                templates[number].client.waiting += 1;
             }
         }
         let (steady, tallies) = match &self.clients {
@@ -1389,6 +1424,14 @@ impl Clients {
         stack.approach_new((position + 1..=position + AHEAD).map(|next| at.tuple(servers, next)));
     }
 
+    /// The template of which a program asks for a flow.
+    fn number_of(&self, call: &Call, gone: &BTreeSet<usize>) -> Option<usize> {
+        let own = self.templates.iter().take(self.first_scripted).enumerate();
+        own.filter(|(number, of)| of.begins && !gone.contains(number))
+            .find(|(_, of)| of.name == *call.template)
+            .map(|(number, _)| number)
+    }
+
     /// The ends of the next flow of a template that a flow with these begins: the same client and
     /// server, if they are in the template's pools. `None`: none of its ports is this worker's.
     fn called(&mut self, number: usize, caller: &Tuple) -> Option<Tuple> {
@@ -1396,23 +1439,15 @@ impl Clients {
         let servers = &self.servers[of.servers];
         let tries = SOUGHT * self.seat.among().1;
         for _ in 0..tries {
-            let nth = of.called;
-            of.called += 1;
-            let tuple = match of.tuples.index_of(caller.local) {
-                Some(_) => Tuple {
-                    kind: of.kind,
-                    local: caller.local,
-                    local_port: of.tuples.port(nth),
-                    remote: servers.address(servers.server(nth, 0, caller.local)),
-                    remote_port: of.port,
-                },
-                None => of.tuple(servers, nth),
-            };
-            let remote = match servers.index_of(caller.remote) {
-                Some(_) => caller.remote,
-                None => tuple.remote,
-            };
-            let tuple = Tuple { remote, ..tuple };
+            let nth = of.ports_tried;
+            of.ports_tried += 1;
+            let mut tuple = of.tuple(servers, nth);
+            if of.tuples.index_of(caller.local).is_some() {
+                (tuple.local, tuple.local_port) = (caller.local, of.tuples.port(nth));
+            }
+            if servers.index_of(caller.remote).is_some() {
+                tuple.remote = caller.remote;
+            }
             if self.seat.is_only() || self.seat.has(&tuple) {
                 return Some(tuple);
             }
@@ -1506,6 +1541,13 @@ impl ClientTemplate {
             remote: server,
             remote_port: self.port,
         }
+    }
+
+    /// The number of the next flow that another begins, which no other flow of the template has.
+    fn number_of_call(&self, seat: Seat) -> u32 {
+        let (worker, workers) = seat.among();
+        let own = if self.only_called { 0 } else { 1 << 31 };
+        (self.called * workers + worker) as u32 | own
     }
 
     /// A flow has had the place, or found it busy.

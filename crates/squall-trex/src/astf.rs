@@ -296,7 +296,7 @@ impl Astf {
         let commands =
             programs.filter_map(|at| self.program_list.get(at)).flat_map(|of| &of.commands);
         let numbers = commands.filter_map(|command| command.get("stats_id")?.as_u64());
-        numbers.filter_map(|id| Some(counter_of(u32::try_from(id).ok()?))).collect()
+        numbers.filter_map(|id| counter_of(u32::try_from(id).ok()?).ok()).collect()
     }
 
     /// The settings of the profile and of its templates, and what becomes of them.
@@ -558,10 +558,10 @@ fn name_of(number: usize) -> String {
 }
 
 /// `A`, `B` ... as profiles say it.
-fn counter_of(id: u32) -> String {
+fn counter_of(id: u32) -> Result<String, Problem> {
     match u8::try_from(id).ok().filter(|id| *id < 26) {
-        Some(id) => char::from(b'A' + id).to_string(),
-        None => id.to_string(),
+        Some(id) => Ok(char::from(b'A' + id).to_string()),
+        None => Err(Problem::new(format!("stats_id = {id}: expected at most 25, Z"))),
     }
 }
 
@@ -678,11 +678,11 @@ impl Lines<'_> {
                 let amount = u32::try_from(*val)
                     .map_err(|_| Problem::new(format!("val = {val}: expected less than 2^32")))?;
                 let amount = Amount::Constant(amount);
-                self.push(Instruction::Count { counter: counter_of(*stats_id), amount });
+                self.push(Instruction::Count { counter: counter_of(*stats_id)?, amount });
             }
             Command::AddTickStats { stats_id, var_id } => {
                 let amount = Amount::Elapsed(clock(var_id));
-                self.push(Instruction::Count { counter: counter_of(*stats_id), amount });
+                self.push(Instruction::Count { counter: counter_of(*stats_id)?, amount });
             }
             Command::SetVar { id, val } => {
                 let value = u32::try_from(*val)

@@ -46,10 +46,14 @@ pub fn report<'a>(
         let cps = is_there(i).then(|| load.asked_in(plateau, i)).flatten();
         cps.map(squall_flows::Cps::value)
     };
+    let called = |i: usize| load.templates[i].arrival == squall_flows::Arrival::Called;
+    // Those that other flows begin do so as long as these are open.
+    let all = Seconds { arrivals: seconds.all, ..seconds };
     let template = |(i, statistics): (usize, &TemplateStatistics)| TemplateReport {
         name: load.templates[i].name.clone(),
-        roles: roles(statistics, seconds, asked(i)),
+        roles: roles(statistics, if called(i) { all } else { seconds }, asked(i)),
     };
+    let seconds_of_all = if (0..load.templates.len()).any(called) { all } else { seconds };
     // How many flows other flows begin, nobody asks for: then the sum is not known.
     let begin = |i: &usize| load.templates[*i].arrival != squall_flows::Arrival::None;
     let all_asked = (0..load.templates.len())
@@ -57,7 +61,7 @@ pub fn report<'a>(
         .map(asked)
         .sum::<Option<f64>>()
         .filter(|cps| *cps > 0.0);
-    let mut sum = roles(&total.total(), seconds, all_asked);
+    let mut sum = roles(&total.total(), seconds_of_all, all_asked);
     for (role, seconds) in [&mut sum.client, &mut sum.server].into_iter().zip(&total.seconds) {
         let most = |of: fn(&squall_flows::Second) -> u64| seconds.iter().map(of).max();
         if let (Some(role), Some(attempted), Some(completed)) =

@@ -1290,3 +1290,88 @@ fn flows_of_flows_survive_loss_and_end_with_the_run() {
     let [page, part, _] = &all.templates[..] else { panic!("three templates") };
     assert!(page.client.completed > 0 && part.client.completed > page.client.completed);
 }
+
+#[test]
+fn what_flows_have_begun_when_they_are_aborted_is_not_their_mistake() {
+    let mut of = pages();
+    of.limits = Limits::default();
+    of.templates[0].arrival = open(20_000);
+    of.drain = Nanos(MS);
+    let mut lab = Lab::new(&of);
+    for wire in &mut lab.wires {
+        wire.delay = Nanos(20 * MS);
+    }
+    lab.run(Nanos(330 * MS));
+    let all = lab.end();
+    let page = &all.templates[0].client;
+    // More than are aborted in a row.
+    assert!(page.failed.get(Failure::Stopped) > 2000, "{page:?}");
+    assert_eq!((page.protocol_errors.len(), page.failed.get(Failure::Aborted)), (0, 0), "{page:?}");
+    let part = &all.templates[1].client;
+    assert_eq!(part.not_begun.total(), 0);
+    // Those that were aborted are none that came.
+    let came = page.counted[0].1;
+    assert!(came <= part.completed && part.failed.total() > 0, "{came} {part:?}");
+}
+
+/// A part whose program waits for longer than the caller's answer takes.
+#[test]
+fn a_flow_that_has_gone_on_is_not_woken_for_what_it_waited_for() {
+    let mut of = load(open(100));
+    let page = ["begin part", "delay 50 ms", "count passed", "recv 1 within 1 s", "count came"];
+    of.templates[0].client = Program::client("page").lines(page).build().unwrap();
+    let server = ["loop 200", "delay 1 ms", "send \"x\"", "end"];
+    of.templates[0].server = Program::server("page").lines(server).build().unwrap();
+    of.templates[0].client.instructions.push("recv 199".parse().unwrap());
+    let part = Template {
+        name: "part".into(),
+        client: Program::client("part").send("?").recv(1).build().unwrap(),
+        server: Program::server("part").recv(1).send("!").build().unwrap(),
+        arrival: Arrival::Called,
+        ..of.templates[0].clone()
+    };
+    of.templates.push(part);
+    of.limits = Limits { flows: Some(20), ..Limits::default() };
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(10_000 * MS));
+    let all = lab.end();
+    let page = &all.templates[0].client;
+    assert_eq!(page.counted, [("passed".into(), 20), ("came".into(), 20)]);
+    assert_eq!((page.completed, page.protocol_errors.len()), (20, 0), "{page:?}");
+    // A delay is not cut short.
+    assert!(page.duration.quantile(0.0) >= 50 * MS, "{}", page.duration.quantile(0.0));
+}
+
+#[test]
+fn parts_name_what_follows_by_next_alone_and_have_numbers_of_their_own() {
+    for workers in [1, 2] {
+        let mut seen = BTreeSet::new();
+        for worker in 0..workers {
+            let mut of = pages();
+            // It begins another, which is none of the page's.
+            let lines = ["begin \"the name\"", "send \"${flow:6}\"", "recv 6"];
+            of.templates[1].client = Program::client("part").lines(lines).build().unwrap();
+            of.templates[1].server =
+                Program::server("part").recv(6).send("ok").send("okok").build().unwrap();
+            let page = ["next part", "loop 2", "begin", "end", "send \"done\""];
+            of.templates[0].client = Program::client("page").lines(page).recv(2).build().unwrap();
+            let mut lab = Lab::with(&of, network(1), network(2), (worker, workers));
+            while !lab.sides[0].is_over() {
+                lab.turn();
+                let just_now = lab.now + lab.wires[0].delay;
+                for (_, frame) in lab.wires[0].frames.iter().filter(|(at, _)| *at == just_now) {
+                    let octets = &frame[frame.len() - 6..];
+                    if frame[23] == 6 && octets.iter().all(u8::is_ascii_digit) {
+                        seen.insert(octets.to_vec());
+                    }
+                }
+                lab.now = just_now;
+            }
+            let all = lab.end();
+            let counts = |i: usize| all.templates[i].client.completed;
+            assert_eq!((counts(1), counts(2)), (2 * counts(0), 2 * counts(0)));
+        }
+        assert_eq!(seen.len(), 100, "{workers} workers");
+        assert!(seen.contains(&b"000000"[..]));
+    }
+}

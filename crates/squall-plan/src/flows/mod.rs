@@ -337,6 +337,11 @@ fn templates(
     };
     no_effect(said, flows, &ends, mistakes);
     let most = data.as_ref().and_then(Data::limit);
+    if most.is_some() && said.arrival == squall_profile::Arrival::Called {
+        let text =
+            format!("template {:?}: order = \"once\" has no effect beside called", said.name);
+        mistakes.at(said.at, &text, "try order = \"circular\" or \"random\"");
+    }
     if let (Some(data), Some(records)) = (&said.data, most) {
         let effect = match said.limit {
             Some(limit) if limit < records => format!("limit = {limit} uses {limit} of them"),

@@ -1077,6 +1077,35 @@ fn arrival(
     cx: &mut Reader<'_>,
 ) -> Option<Arrival> {
     let kinds = [table.given.has("cps"), table.given.has("weight"), table.given.has("users")];
+    if let Some(called) = table.called.as_ref().filter(|called| called.value) {
+        let others = [
+            "cps", "weight", "users", "think", "spacing", "stages", "limit", "start", "duration",
+            "after",
+        ];
+        let mut given: Vec<&str> = others.into_iter().filter(|key| table.given.has(key)).collect();
+        if play == Play::Servers {
+            given.push("play = \"servers\"");
+        }
+        if !given.is_empty() {
+            let text = format!(
+                "has no effect beside {}: other flows begin those of the template, whenever they do",
+                given.join(", ")
+            );
+            let hint = format!("try without called, or without {}", given.join(", "));
+            cx.report(&called.place, &text, &[hint]);
+            return None;
+        }
+        if table.app.as_ref().is_some_and(|app| app.value.text == "mix") {
+            let hint = "try one application";
+            cx.report(
+                &called.place,
+                "is for one kind of flows, and a mix has several",
+                &[hint.into()],
+            );
+            return None;
+        }
+        return Some(Arrival::Called);
+    }
     if play == Play::Servers {
         if kinds.contains(&true) {
             let hint = "try without cps, weight or users, or without play = \"servers\"";
@@ -1087,16 +1116,6 @@ fn arrival(
     if kinds.into_iter().filter(|given| *given).count() > 1 {
         cx.report(&table.place, "has several of cps, weight and users, expected one", &[]);
         return None;
-    }
-    if let Some(called) = table.called.as_ref().filter(|called| called.value) {
-        let stages = table.given.has("stages");
-        if stages || kinds.contains(&true) {
-            let hint = "try without called, or without cps, weight, users and stages";
-            let text = "says that other flows begin those of the template, which also has a load";
-            cx.report(&called.place, text, &[hint.into()]);
-            return None;
-        }
-        return Some(Arrival::Called);
     }
     let poisson = table.spacing.as_ref().is_some_and(|spacing| spacing.value == Spacing::Poisson);
     let positive = |count: &Placed<Count>, cx: &mut Reader<'_>| {

@@ -459,6 +459,12 @@ fn a_load_that_cannot_be_is_told() {
     );
     says(&in_template(&ends, &format!("cps = 1\nthink = 1\n{pool}")), "think needs users");
     says(
+        &in_template(&ends, &format!("called = true\nlimit = 5\nafter = \"x\"\n{pool}")),
+        "has no effect beside limit, after: other flows begin those of the template",
+    );
+    let mix = ends.replace("http", "mix");
+    says(&in_template(&mix, &format!("called = true\n{pool}")), "a mix has several");
+    says(
         &in_template(&ends, &format!("cps = 1\n{pool}{pool}")),
         "is already the name of another pool",
     );

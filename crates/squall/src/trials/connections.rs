@@ -8,6 +8,8 @@ use squall_units::Nanos;
 pub(super) fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<Flows, Halt> {
     let mut flows = Flows { limit: load.limit, ..flows.clone() };
     if let Some(http) = load.http {
+        // What others begin, the exchange of the test does not.
+        flows.templates.retain(|template| template.arrival != Arrival::Called);
         flows.templates.truncate(1);
         flows.templates.iter_mut().for_each(|template| speaks_http(template, http));
     }

@@ -214,6 +214,10 @@ fn what_has_no_effect_on_flows_is_a_mistake() {
         ),
         ("app = \"http\"\ntransport = \"udp\"", &["transport = \"udp\" has no effect"]),
         (
+            "client = [\"begin other\"]\nserver = [\"wait_peer_close\"]\nport = 80",
+            &["begins flows of \"other\"", "no such template"],
+        ),
+        (
             "app = \"http\"\ntcp = { udp_idle = \"1 s\" }",
             &["load.toml:14:", "tcp.udp_idle has no effect", "over TCP"],
         ),
