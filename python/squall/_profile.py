@@ -235,7 +235,7 @@ class Template:
     """A kind of flows: ``[[template]]`` of the schema. None: left out.
 
     The contents of a flow are ``app`` (built in), or ``client`` and ``server`` (instructions), or
-    ``capture``; the load is ``cps``, ``weight`` or ``users``.
+    ``capture``; the load is ``cps``, ``weight`` or ``users``, or ``called``.
 
     Attributes
     ----------
@@ -270,6 +270,8 @@ class Template:
     users, think : int, time
         Number of users; each starts a flow when their last one has ended and this time has passed
         (closed loop).
+    called : bool
+        True: flows start only where instructions of other flows have ``begin NAME``.
     spacing : str
         ``"constant"`` or ``"poisson"``.
     stages : list of dict
@@ -320,6 +322,7 @@ class Template:
     weight: int | None = None
     users: int | None = None
     think: Time | None = None
+    called: bool | None = None
     spacing: Literal["constant", "poisson"] | None = None
     stages: Iterable[Mapping[str, Any]] | None = None
     limit: int | None = None
