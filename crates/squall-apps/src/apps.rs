@@ -11,7 +11,7 @@ use squall_units::Nanos;
 use crate::{
     Delay, Observer, Program, ProgramError, ProtocolError, Role, Transport,
     answers::Kept,
-    calls::{Call, Calls, Standing},
+    calls::{Calls, Standing},
     code::{Code, NO_TAKE, Op, TakeOf, Traits, compile},
     http::{Found, Kind, Parser},
     message::Sending,
@@ -243,70 +243,17 @@ impl<O: Observer> Apps<O> {
         &self.code.programs[usize::from(program.0)].name
     }
 
-    /// A flow that a program asked for, and waits for. Whoever takes it tells
-    /// [`begin_call`](Self::begin_call) right before the flow begins and
-    /// [`began_call`](Self::began_call) after it has, or [`refuse_call`](Self::refuse_call).
-    pub fn take_call(&mut self) -> Option<Call> {
-        self.calls.take()
-    }
-
-    /// It cannot be told yet whether the flow begins: it is asked for again after
-    /// [`retry_calls`](Self::retry_calls).
-    pub fn put_call_off(&mut self, call: Call) {
-        self.calls.put_off(call);
-    }
-
-    pub fn retry_calls(&mut self) {
-        self.calls.retry();
-    }
-
-    /// Those that were put off.
-    pub fn waiting_calls(&self) -> impl Iterator<Item = &Call> {
-        self.calls.waiting()
-    }
-
-    /// All flows are being ended: none begins for another, and none goes on.
-    pub fn drop_calls(&mut self) {
-        self.calls.drop_all();
-    }
-
     /// Flows that programs ask for.
     #[must_use]
-    pub fn calls(&self) -> usize {
-        self.calls.asked()
-    }
-
-    /// The next flow that begins is the one that was asked for.
-    pub fn begin_call(&mut self, call: &Call) {
-        self.calls.begin(call);
-    }
-
-    /// It has begun, as `flow`.
-    pub fn began_call(&mut self, flow: FlowId) {
-        self.calls.started(flow);
-    }
-
-    /// It did not begin, and is tried in another way.
-    pub fn give_up_call(&mut self) {
-        self.calls.give_up();
-    }
-
-    /// It could not begin, which ends the flow that asked for it.
-    pub fn refuse_call(&mut self, call: &Call) {
-        self.calls.answer(call.caller, Standing::Refused);
-    }
-
-    /// A flow that goes on, as that which it asked for is over: it is to be woken
-    /// ([`FlowSocket::wake_at`]).
-    pub fn take_answered(&mut self) -> Option<FlowId> {
-        self.calls.take_answered()
-    }
-
-    /// Whether no flow is asked for, and none to be woken.
-    #[must_use]
     #[inline]
-    pub fn is_calm(&self) -> bool {
-        self.calls.is_idle()
+    pub fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// For whoever begins them.
+    #[inline]
+    pub fn calls_mut(&mut self) -> &mut Calls {
+        &mut self.calls
     }
 
     /// Names of the counters that it adds to, by their numbers.

@@ -8,7 +8,7 @@ use std::{
 use squall_tcp::{FlowId, Tuple};
 
 /// A program wants a flow of a template to begin, and waits for its end. Whoever has the stack
-/// begins it ([`crate::Apps::take_call`]).
+/// begins it ([`Calls::take`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The flow whose program waits, and its ends.
@@ -18,7 +18,8 @@ pub struct Call {
     pub template: Arc<str>,
 }
 
-/// Only of flows that have to do with others: most have not.
+/// Flows that programs ask for ([`crate::Apps::calls_mut`]), and who waits for them. It has only
+/// flows that have to do with others: most have not.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
     kin: HashMap<FlowId, Kin>,
@@ -42,7 +43,7 @@ struct Kin {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub(crate) enum Standing {
     /// It has asked for nothing.
     #[default]
     Apart,
@@ -54,13 +55,18 @@ pub enum Standing {
 }
 
 impl Calls {
-    pub fn set_next(&mut self, flow: FlowId, template: Arc<str>) {
+    pub(crate) fn set_next(&mut self, flow: FlowId, template: Arc<str>) {
         self.kin.entry(flow).or_default().next = Some(template);
     }
 
     /// How the flow's wish stands. It is asked for if it was not yet: a flow of this template, or of
     /// the one that was named last. What was told once is forgotten.
-    pub fn ask(&mut self, flow: FlowId, tuple: Tuple, template: Option<Arc<str>>) -> Standing {
+    pub(crate) fn ask(
+        &mut self,
+        flow: FlowId,
+        tuple: Tuple,
+        template: Option<Arc<str>>,
+    ) -> Standing {
         let kin = self.kin.entry(flow).or_default();
         match kin.standing {
             Standing::Apart => match template.or_else(|| kin.next.clone()) {
@@ -79,7 +85,7 @@ impl Calls {
         }
     }
 
-    /// A flow is there, which may be the one that another has asked for.
+    /// A flow is there, which may be the one that was to [begin](Self::begin).
     #[inline]
     pub fn started(&mut self, flow: FlowId) {
         if let Some(caller) = self.beginning.take() {
@@ -94,7 +100,7 @@ impl Calls {
     }
 
     #[inline]
-    pub fn gone(&mut self, flow: FlowId) {
+    pub(crate) fn gone(&mut self, flow: FlowId) {
         if !self.kin.is_empty() {
             self.part(flow);
         }
@@ -116,7 +122,12 @@ impl Calls {
         }
     }
 
-    pub fn answer(&mut self, caller: FlowId, standing: Standing) {
+    /// It could not begin, which ends the flow that asked for it.
+    pub fn refuse(&mut self, call: &Call) {
+        self.answer(call.caller, Standing::Refused);
+    }
+
+    fn answer(&mut self, caller: FlowId, standing: Standing) {
         if let Some(kin) = self.kin.get_mut(&caller)
             && kin.standing == Standing::Waits
         {
@@ -125,10 +136,14 @@ impl Calls {
         }
     }
 
+    /// A flow that is asked for. Whoever takes it tells [`begin`](Self::begin) right before the flow
+    /// begins and [`started`](Self::started) after it has, or [`refuse`](Self::refuse).
     pub fn take(&mut self) -> Option<Call> {
         self.asked.pop_front()
     }
 
+    /// It cannot be told yet whether the flow begins: it is asked for again after
+    /// [`retry`](Self::retry).
     pub fn put_off(&mut self, call: Call) {
         self.put_off.push_back(call);
     }
@@ -138,23 +153,25 @@ impl Calls {
         self.asked.append(&mut self.put_off);
     }
 
-    /// Nothing that is asked for begins any more, and nobody goes on.
+    /// All flows are being ended: none begins for another, and none goes on.
     pub fn drop_all(&mut self) {
         self.asked.clear();
         self.put_off.clear();
         self.answered.clear();
     }
 
+    /// The next flow that begins is the one that was asked for.
     pub fn begin(&mut self, call: &Call) {
         self.beginning = Some(call.caller);
     }
 
-    /// The flow that was to begin could not.
+    /// The flow that was to begin did not.
     pub fn give_up(&mut self) {
         self.beginning = None;
     }
 
-    /// One that waits for nothing any more but to be woken; others have gone on, or are gone.
+    /// A flow that goes on, as that which it asked for is over: it is to be woken
+    /// ([`crate::FlowSocket::wake_at`]). Others have gone on by themselves, or are gone.
     pub fn take_answered(&mut self) -> Option<FlowId> {
         while let Some(flow) = self.answered.pop() {
             let standing = self.kin.get(&flow).map(|kin| kin.standing);
@@ -165,26 +182,28 @@ impl Calls {
         None
     }
 
-    /// Whether somebody is to begin a flow, or to wake one.
+    /// Whether no flow is asked for, and none to be woken.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.asked.is_empty() && self.answered.is_empty()
     }
 
+    /// How many are asked for, and not put off.
     pub fn asked(&self) -> usize {
         self.asked.len()
     }
 
+    /// Those that were put off.
     pub fn waiting(&self) -> impl Iterator<Item = &Call> {
         self.put_off.iter()
     }
 
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.kin.capacity() * size_of::<(FlowId, Kin)>()
             + (self.asked.capacity() + self.put_off.capacity()) * size_of::<Call>()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.kin.len()
     }
 }

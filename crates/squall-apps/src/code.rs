@@ -742,19 +742,14 @@ impl<'a> Compiler<'a> {
     }
 
     fn counter(&mut self, name: &str) -> Result<u16, Mistake> {
-        let at = place_of(&mut self.counters, name);
-        match at < MOST_NAMES {
-            true => Ok(at as u16),
-            false => Err(Mistake::TooManyCounters { found: at + 1, most: MOST_NAMES }),
-        }
+        let most = MOST_NAMES;
+        place_of(&mut self.counters, name).map_err(|found| Mistake::TooManyCounters { found, most })
     }
 
     fn template(&mut self, name: &str) -> Result<u16, Mistake> {
+        let most = MOST_NAMES;
         let at = place_of(&mut self.templates, name);
-        match at < MOST_NAMES {
-            true => Ok(at as u16),
-            false => Err(Mistake::TooManyTemplates { found: at + 1, most: MOST_NAMES }),
-        }
+        at.map_err(|found| Mistake::TooManyTemplates { found, most })
     }
 
     fn slot(&self, name: &str) -> u8 {
@@ -1113,13 +1108,16 @@ fn bounded(ops: &[Op]) -> Vec<usize> {
     found
 }
 
-/// Where the name is; it is added where it is not there.
-fn place_of(names: &mut Vec<Arc<str>>, name: &str) -> usize {
-    let known = names.iter().position(|known| **known == *name);
-    known.unwrap_or_else(|| {
-        names.push(name.into());
-        names.len() - 1
-    })
+/// Where the name is; it is added where it is not there. `Err`: so many would be too many.
+fn place_of(names: &mut Vec<Arc<str>>, name: &str) -> Result<u16, usize> {
+    if let Some(at) = names.iter().position(|known| **known == *name) {
+        return Ok(at as u16);
+    }
+    names.push(name.into());
+    match names.len() <= MOST_NAMES {
+        true => Ok(names.len() as u16 - 1),
+        false => Err(names.len()),
+    }
 }
 
 fn index<T>(table: &mut Vec<T>, value: T) -> u32 {

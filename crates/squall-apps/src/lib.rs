@@ -44,7 +44,7 @@ mod tls_settings;
 
 pub use apps::{Apps, FlowSocket, Listener, Peers, ProgramId, State};
 pub use builder::ProgramBuilder;
-pub use calls::Call;
+pub use calls::{Call, Calls};
 pub use data::{Data, DataError, DataOrder};
 pub use import::{
     ConversationReport, Delays, End, Hole, Holes, Import, ImportError, ImportOptions, Imported,

@@ -589,7 +589,7 @@ impl Side {
             self.go_on_stopping(now);
         }
         self.go_on_leaving(now);
-        if !self.stack.app().apps.is_calm() {
+        if !self.stack.app().apps.calls().is_idle() {
             self.answer_calls(now);
         }
         if self.steady.is_due(now) {
@@ -597,7 +597,7 @@ impl Side {
             self.steady.look(now, counted);
         }
         let Some(clients) = &mut self.clients else { return };
-        let calls = self.stack.app().apps.waiting_calls().next().is_some();
+        let calls = self.stack.app().apps.calls().waiting().next().is_some();
         if calls || !clients.parked.is_empty() {
             self.unpark(now);
         }
@@ -817,29 +817,25 @@ impl Side {
         if self.stack.is_far() {
             clients.approach(&self.stack, due.template, place.position);
         }
-        let (class, program) = (clients.templates[due.template].class, clients.program(due));
+        let program = clients.program(due);
         let state = self.stack.app().apps.client(program, due.number as u32, now);
         let mut tries = 1;
         loop {
-            // A flow over UDP has begun when this returns.
-            let begun = Begun::new(due.at, now);
-            self.stack.app_mut().beginning = Some(begun);
+            let Some(clients) = &mut self.clients else { return };
             clients.templates[due.template].passed(place);
-            let is_disabled = |all: &Arc<Ignored>| all.clients.contains(&place.tuple.local);
-            let disabled = self.disabled.as_ref().is_some_and(is_disabled);
-            let connected = match disabled {
-                true => Err(ConnectError::InUse),
-                false => self.stack.connect(now, class, place.tuple, state),
-            };
-            match connected {
-                Ok(id) => {
+            let of = (clients.templates[due.template].class, program);
+            let begun = Begun::new(due.at, now);
+            let outcome = self.attempt(now, of, place.tuple, state, begun, None);
+            let Some(clients) = &mut self.clients else { return };
+            match outcome {
+                Ok(()) => {
                     clients.begun += u64::from(!clients.is_scripted(due.template));
-                    self.stack.app_mut().began(id, program, begun);
                     return;
                 }
-                Err(ConnectError::InUse)
-                    if tries < TRIES && tries < clients.tuples_of(due.template) =>
-                {
+                Err(why) if why == NotBegun::FULL => {
+                    return clients.refuse(now, due.template, why);
+                }
+                Err(_) if tries < TRIES && tries < clients.tuples_of(due.template) => {
                     // The next tuple in the order, which then is not that of the flow behind.
                     tries += 1;
                     match clients.place(due) {
@@ -847,25 +843,58 @@ impl Side {
                         None => tries = TRIES,
                     }
                 }
-                Err(ConnectError::InUse) if clients.is_scripted(due.template) => {
-                    self.stack.app_mut().beginning = None;
+                Err(_) if clients.is_scripted(due.template) => {
                     return clients.busy.put_back(now, place.tuple, due);
                 }
-                Err(error) => {
-                    self.stack.app_mut().beginning = None;
-                    let why = match error {
-                        ConnectError::InUse if disabled => NotBegun::DISABLED,
-                        ConnectError::InUse => {
-                            clients.exhausted(due.template, &place.tuple);
-                            NotBegun::PORTS
-                        }
-                        ConnectError::Full => NotBegun::FULL,
-                        ConnectError::Family => {
-                            unreachable!("`Load::check` has compared the families")
-                        }
-                    };
+                Err(why) => {
+                    if why == NotBegun::PORTS {
+                        clients.exhausted(due.template, &place.tuple);
+                    }
                     return clients.refuse(now, due.template, why);
                 }
+            }
+        }
+    }
+
+    /// Begins a flow, of whoever has asked for it. `Err`: why not; with other ends it might, unless
+    /// there is no room.
+    #[inline]
+    fn attempt(
+        &mut self,
+        now: Nanos,
+        (class, program): (ClassId, ProgramId),
+        tuple: Tuple,
+        state: State,
+        begun: Begun,
+        call: Option<&Call>,
+    ) -> Result<(), usize> {
+        if self.disabled.as_ref().is_some_and(|all| all.clients.contains(&tuple.local)) {
+            return Err(NotBegun::DISABLED);
+        }
+        let watched = self.stack.app_mut();
+        // A flow over UDP has begun when it is connected.
+        watched.beginning = Some(begun);
+        if let Some(call) = call {
+            watched.apps.calls_mut().begin(call);
+        }
+        let connected = self.stack.connect(now, class, tuple, state);
+        let watched = self.stack.app_mut();
+        match connected {
+            Ok(id) => {
+                watched.apps.calls_mut().started(id);
+                watched.began(id, program, begun);
+                Ok(())
+            }
+            Err(error) => {
+                watched.beginning = None;
+                watched.apps.calls_mut().give_up();
+                Err(match error {
+                    ConnectError::InUse => NotBegun::PORTS,
+                    ConnectError::Full => NotBegun::FULL,
+                    ConnectError::Family => {
+                        unreachable!("`Load::check` has compared the families")
+                    }
+                })
             }
         }
     }
@@ -876,13 +905,13 @@ impl Side {
         if matches!(self.stopping, Stopping::Aborting(_) | Stopping::Done) {
             return self.drop_calls();
         }
-        for _ in 0..self.stack.app().apps.calls() {
-            let Some(call) = self.stack.app_mut().apps.take_call() else { break };
+        for _ in 0..self.stack.app().apps.calls().asked() {
+            let Some(call) = self.stack.app_mut().apps.calls_mut().take() else { break };
             if !self.is_leaving(now, call.caller) {
                 self.answer(now, call);
             }
         }
-        while let Some(flow) = self.stack.app_mut().apps.take_answered() {
+        while let Some(flow) = self.stack.app_mut().apps.calls_mut().take_answered() {
             if !self.is_leaving(now, flow) {
                 self.stack.with(now, flow, |_, socket| socket.wake_at(now));
             }
@@ -892,13 +921,13 @@ impl Side {
     /// All flows are being aborted.
     fn drop_calls(&mut self) {
         if let Some(clients) = &mut self.clients {
-            for call in self.stack.app().apps.waiting_calls() {
+            for call in self.stack.app().apps.calls().waiting() {
                 if let Some(number) = clients.number_of(call, &self.gone) {
                     clients.templates[number].not_begun.add(NotBegun::UNRESOLVED, 1);
                 }
             }
         }
-        self.stack.app_mut().apps.drop_calls();
+        self.stack.app_mut().apps.calls_mut().drop_all();
     }
 
     /// Whether a flow's template is gone, so that it is to be aborted.
@@ -914,58 +943,44 @@ impl Side {
         let Some(clients) = &mut self.clients else { return };
         // It may have been taken out of the load.
         let Some(number) = clients.number_of(&call, &self.gone) else {
-            return self.stack.app_mut().apps.refuse_call(&call);
+            return self.stack.app_mut().apps.calls_mut().refuse(&call);
         };
-        let mut why = NotBegun::PORTS;
-        let mut tries = TRIES;
-        if self.stack.active() as u64 >= clients.limit {
-            (why, tries) = (NotBegun::LIMIT, 0);
-        }
+        let full = self.stack.active() as u64 >= clients.limit;
+        let mut why = if full { NotBegun::LIMIT } else { NotBegun::PORTS };
         let mut tried = None;
-        for _ in 0..tries {
+        for _ in 0..if full { 0 } else { TRIES } {
+            let Some(clients) = &mut self.clients else { return };
             let Some(tuple) = clients.called(number, &call.tuple) else { break };
             match self.link.resolve(now, tuple.remote) {
                 Answer::Mac(_) => {}
-                Answer::Wait => return self.stack.app_mut().apps.put_call_off(call),
+                Answer::Wait => return self.stack.app_mut().apps.calls_mut().put_off(call),
                 Answer::Silent => {
                     why = NotBegun::UNRESOLVED;
                     break;
                 }
             }
-            if self.disabled.as_ref().is_some_and(|all| all.clients.contains(&tuple.local)) {
-                why = NotBegun::DISABLED;
-                continue;
-            }
-            let of = &mut clients.templates[number];
-            let begun = Begun::new(now, now);
-            let watched = self.stack.app_mut();
-            watched.beginning = Some(begun);
-            watched.apps.begin_call(&call);
-            let state = watched.apps.client(of.program, of.number_of_call(clients.seat), now);
-            let connected = self.stack.connect(now, of.class, tuple, state);
-            let watched = self.stack.app_mut();
-            match connected {
-                Ok(id) => {
-                    of.called += 1;
-                    watched.apps.began_call(id);
-                    return watched.began(id, of.program, begun);
-                }
-                Err(error) => {
-                    watched.beginning = None;
-                    watched.apps.give_up_call();
-                    (why, tried) = (NotBegun::PORTS, Some(tuple));
-                    if let ConnectError::Full = error {
-                        (why, tried) = (NotBegun::FULL, None);
-                        break;
+            let of = &clients.templates[number];
+            let (of, nth) = ((of.class, of.program), of.number_of_call(clients.seat));
+            let state = self.stack.app().apps.client(of.1, nth, now);
+            match self.attempt(now, of, tuple, state, Begun::new(now, now), Some(&call)) {
+                Ok(()) => {
+                    if let Some(clients) = &mut self.clients {
+                        clients.templates[number].called += 1;
                     }
+                    return;
                 }
+                Err(error) => (why, tried) = (error, Some(tuple)),
+            }
+            if why == NotBegun::FULL {
+                break;
             }
         }
+        let Some(clients) = &mut self.clients else { return };
         if let Some(tuple) = tried.filter(|_| why == NotBegun::PORTS) {
             clients.exhausted(number, &tuple);
         }
         clients.templates[number].not_begun.add(why, 1);
-        self.stack.app_mut().apps.refuse_call(&call);
+        self.stack.app_mut().apps.calls_mut().refuse(&call);
     }
 
     /// Flows whose next hop has answered, or was given up.
@@ -975,7 +990,7 @@ impl Side {
         if std::mem::replace(&mut clients.looked_at, known) == known {
             return;
         }
-        self.stack.app_mut().apps.retry_calls();
+        self.stack.app_mut().apps.calls_mut().retry();
         for _ in 0..clients.parked.len() {
             let Some(clients) = &mut self.clients else { return };
             let Some((due, place)) = clients.parked.pop_front() else { return };
@@ -1005,7 +1020,7 @@ impl Side {
         let leaves = !self.leaving.programs.is_empty();
         if leaves
             || self.stack.app().has_ended()
-            || !self.stack.app().apps.is_calm()
+            || !self.stack.app().apps.calls().is_idle()
             || self.stack.has_output()
             || self.link.has_answers()
         {
@@ -1241,7 +1256,7 @@ impl Side {
             for due in clients.parked.iter().map(|(due, _)| due).chain(busy) {
                 templates[due.template].client.waiting += 1;
             }
-            let calls = self.stack.app().apps.waiting_calls();
+            let calls = self.stack.app().apps.calls().waiting();
             for number in calls.filter_map(|call| clients.number_of(call, &self.gone)) {
                 templates[number].client.waiting += 1;
             }

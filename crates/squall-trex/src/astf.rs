@@ -33,6 +33,9 @@ pub struct Astf {
     c_glob_info: Map<String, Value>,
     #[serde(default)]
     s_glob_info: Map<String, Value>,
+    /// By group: what its programs add to.
+    #[serde(skip)]
+    counters: BTreeMap<usize, BTreeSet<String>>,
 }
 
 /// Octets in base 64, or those and what follows them up to a size.
@@ -271,7 +274,19 @@ impl Astf {
     /// # Errors
     /// What is no profile.
     pub fn read(value: &Value) -> Result<Self, Problem> {
-        Self::deserialize(value).map_err(|error| Problem::new(error.to_string()))
+        let mut read = Self::deserialize(value).map_err(|error| Problem::new(error.to_string()))?;
+        for template in &read.templates {
+            let programs =
+                [template.client_template.program_index, template.server_template.program_index];
+            let programs = programs.into_iter().filter_map(|at| read.program_list.get(at));
+            let numbers = programs
+                .flat_map(|program| &program.commands)
+                .filter_map(|command| u32::try_from(command.get("stats_id")?.as_u64()?).ok());
+            // One that has no name is refused where its command is.
+            let named = numbers.filter_map(|id| counter_of(id).ok());
+            read.counters.entry(template.tg_id).or_default().extend(named);
+        }
+        Ok(read)
     }
 
     /// Whether it is one, and not streams.
@@ -289,14 +304,9 @@ impl Astf {
     }
 
     /// Counters that programs of a group's templates add to.
-    pub fn counters_of(&self, group: usize) -> BTreeSet<String> {
-        let of_group = self.templates.iter().filter(|template| template.tg_id == group);
-        let programs = of_group
-            .flat_map(|of| [of.client_template.program_index, of.server_template.program_index]);
-        let commands =
-            programs.filter_map(|at| self.program_list.get(at)).flat_map(|of| &of.commands);
-        let numbers = commands.filter_map(|command| command.get("stats_id")?.as_u64());
-        numbers.filter_map(|id| counter_of(u32::try_from(id).ok()?).ok()).collect()
+    pub fn counters_of(&self, group: usize) -> impl ExactSizeIterator<Item = String> {
+        static NONE: BTreeSet<String> = BTreeSet::new();
+        self.counters.get(&group).unwrap_or(&NONE).iter().cloned()
     }
 
     /// The settings of the profile and of its templates, and what becomes of them.
@@ -384,9 +394,7 @@ impl Astf {
             // Only other flows begin those of a template without cps.
             (None, _) => Arrival::Called,
             (Some(_), Some(limit)) if client.cont => {
-                let users = u32::try_from(limit).map_err(|_| {
-                    Problem::new(format!("limit = {limit}: expected less than 2^32"))
-                })?;
+                let users = word("limit", limit)?;
                 Arrival::Users { users, think: Nanos::ZERO, exponential: false }
             }
             (Some(cps), _) => Arrival::Cps { cps, poisson: false },
@@ -675,9 +683,7 @@ impl Lines<'_> {
             }
             Command::TxMode { flags } => self.goes_on = flags & 1 != 0,
             Command::AddStats { stats_id, val } => {
-                let amount = u32::try_from(*val)
-                    .map_err(|_| Problem::new(format!("val = {val}: expected less than 2^32")))?;
-                let amount = Amount::Constant(amount);
+                let amount = Amount::Constant(word("val", *val)?);
                 self.push(Instruction::Count { counter: counter_of(*stats_id)?, amount });
             }
             Command::AddTickStats { stats_id, var_id } => {
@@ -685,9 +691,7 @@ impl Lines<'_> {
                 self.push(Instruction::Count { counter: counter_of(*stats_id)?, amount });
             }
             Command::SetVar { id, val } => {
-                let value = u32::try_from(*val)
-                    .map_err(|_| Problem::new(format!("val = {val}: expected less than 2^32")))?;
-                let value = Number::Constant(value);
+                let value = Number::Constant(word("val", *val)?);
                 self.push(Instruction::Set { variable: variable(id), value });
             }
             Command::AddVar { id, val } => {
@@ -736,9 +740,7 @@ impl Lines<'_> {
                         )));
                     }
                 };
-                let value = u32::try_from(*cmp_val).map_err(|_| {
-                    Problem::new(format!("cmp_val = {cmp_val}: expected less than 2^32"))
-                })?;
+                let value = word("cmp_val", *cmp_val)?;
                 self.push(jump(Some(Condition {
                     variable: variable(id),
                     elapsed: false,
@@ -795,6 +797,12 @@ impl Lines<'_> {
         self.messages.insert(name.clone(), Said::from(message.to_string().as_str()));
         Ok(name)
     }
+}
+
+/// A number of 32 bits.
+fn word(name: &str, value: u64) -> Result<u32, Problem> {
+    u32::try_from(value)
+        .map_err(|_| Problem::new(format!("{name} = {value}: expected less than 2^32")))
 }
 
 /// So many of a unit of `nanos`.

@@ -298,6 +298,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::server::tests::datagrams;
 
     #[test]
     fn flows_in_json_are_a_profile_and_what_is_neither_they_nor_streams_is_refused() {
@@ -312,23 +313,7 @@ mod tests {
                     .load();
             loaded.map_err(|error| error.to_string())
         };
-        let program = |commands| json!({ "commands": commands, "stream": true });
-        let mut value = json!({
-            "buf_list": ["YXNr"],
-            "ip_gen_dist_list": [
-                { "ip_start": "16.0.0.1", "ip_end": "16.0.0.9", "distribution": "seq" },
-                { "ip_start": "48.0.0.1", "ip_end": "48.0.0.9", "distribution": "seq" },
-            ],
-            "program_list": [
-                program(json!([{ "name": "tx", "buf_index": 0 }])),
-                program(json!([{ "name": "rx", "min_bytes": 3 }])),
-            ],
-            "templates": [{
-                "client_template": { "program_index": 0, "port": 80, "cps": 10,
-                    "ip_gen": { "dist_client": { "index": 0 }, "dist_server": { "index": 1 } } },
-                "server_template": { "program_index": 1, "assoc": [{ "port": 80 }] }
-            }],
-        });
+        let mut value = datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }));
         let flows = load(&value).expect("sound").flows.expect("flows");
         assert_eq!((flows.templates.len(), flows.clients, flows.servers), (1, Some(0), Some(0)));
         value["templates"][0]["client_template"]["program_index"] = json!(7);

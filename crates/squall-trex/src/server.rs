@@ -1482,7 +1482,7 @@ fn packets_of(sent: &Sent) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use base64::{Engine, engine::general_purpose::STANDARD};
     use std::sync::Arc;
 
@@ -1742,7 +1742,7 @@ mod tests {
     }
 
     /// Clients that ask with 4 octets and are answered with 6, ten times a second.
-    fn datagrams(ask: &Value) -> Value {
+    pub(crate) fn datagrams(ask: &Value) -> Value {
         let programs = json!([
             { "stream": false, "commands": [ask, { "name": "rx_msg", "min_pkts": 1 },
                 { "name": "add_stats", "stats_id": 2, "val": 5 }] },
@@ -1774,6 +1774,27 @@ mod tests {
         client.ask("profile_fragment", last)
     }
 
+    /// Whoever has all ports of a server of flows.
+    fn of_flows(name: &str) -> Client {
+        let mut client = Client::new(name, true);
+        let asked = json!({ "user": "ann", "session_id": 1, "force": false });
+        client.owned = client.ask("acquire", asked).expect("free")["handler"].clone();
+        client
+    }
+
+    /// The profile has been played, or it takes too long.
+    fn until_it_is_over(client: &mut Client) {
+        let until = Instant::now() + Duration::from_secs(30);
+        let plays = |client: &mut Client| {
+            client.server.look();
+            let known = client.ask("sync", json!({})).expect("known");
+            known["state_profile"]["_"] != json!(1)
+        };
+        while plays(client) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Of clients and servers, by their names.
     fn counters(client: &mut Client) -> [Map<String, Value>; 2] {
         let profile = json!({ "profile_id": "_" });
@@ -1792,24 +1813,14 @@ mod tests {
 
     #[test]
     fn flows_are_loaded_in_parts_played_and_counted_at_both_ends() {
-        let mut client = Client::new("trex-flows", true);
-        let asked = json!({ "user": "ann", "session_id": 1, "force": false });
-        client.owned = client.ask("acquire", asked).expect("free")["handler"].clone();
+        let mut client = of_flows("trex-flows");
         let ask = json!({ "name": "tx_msg", "buf_index": 0 });
         assert_eq!(load(&mut client, &datagrams(&ask)).expect("sound"), json!({}));
         assert_eq!(load(&mut client, &datagrams(&ask)).expect("sound"), json!("the same"));
         let start = json!({ "profile_id": "_", "mult": 2.0, "duration": 1.0, "nc": false });
         client.ask("start", start.clone()).expect("it starts");
         assert!(client.ask("start", start.clone()).is_err(), "it is active");
-        let until = Instant::now() + Duration::from_secs(30);
-        let plays = |client: &mut Client| {
-            client.server.look();
-            let known = client.ask("sync", json!({})).expect("known");
-            known["state_profile"]["_"] != json!(1)
-        };
-        while plays(&mut client) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until_it_is_over(&mut client);
         let [clients, servers] = counters(&mut client);
         // A busy machine gives arrivals up.
         let begun = clients["udps_connects"].as_u64().expect("a number");
@@ -1834,9 +1845,7 @@ mod tests {
 
     #[test]
     fn flows_that_flows_begin_are_those_of_their_group() {
-        let mut client = Client::new("trex-called", true);
-        let asked = json!({ "user": "ann", "session_id": 1, "force": false });
-        client.owned = client.ask("acquire", asked).expect("free")["handler"].clone();
+        let mut client = of_flows("trex-called");
         let mut profile = datagrams(&json!({ "name": "tx_msg", "buf_index": 0 }));
         // Another group, which only the program of the first template begins flows of, in a loop
         // that waits for nothing else.
@@ -1861,14 +1870,7 @@ mod tests {
         assert_eq!(load(&mut client, &profile).expect("sound"), json!({}));
         let start = json!({ "profile_id": "_", "mult": 2.0, "duration": 1.0, "nc": false });
         client.ask("start", start).expect("it starts");
-        let until = Instant::now() + Duration::from_secs(30);
-        let plays = |client: &mut Client| {
-            client.server.look();
-            client.ask("sync", json!({})).expect("known")["state_profile"]["_"] != json!(1)
-        };
-        while plays(&mut client) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until_it_is_over(&mut client);
         // The first ones say nothing, so that nobody serves them.
         let [clients, servers] = counters(&mut client);
         let parts = servers["udps_accepts"].as_u64().expect("a number");
@@ -1883,9 +1885,7 @@ mod tests {
 
     #[test]
     fn flows_that_cannot_be_are_refused_with_the_place_and_the_reason() {
-        let mut client = Client::new("trex-flows-refused", true);
-        let asked = json!({ "user": "ann", "session_id": 1, "force": false });
-        client.owned = client.ask("acquire", asked).expect("free")["handler"].clone();
+        let mut client = of_flows("trex-flows-refused");
         for (ask, why) in [
             (json!({ "name": "tx_msg", "buf_index": 9 }), "template 0"),
             (json!({ "name": "dance" }), "dance"),

@@ -581,8 +581,8 @@ impl Server {
         let astf = server.and_then(|server| server.profiles.get(id)?.astf.as_ref());
         let names = astf.map(|astf| astf.tg_names.clone()).unwrap_or_default();
         let own = |group: usize| {
-            let counters = astf.map(|astf| astf.counters_of(group)).unwrap_or_default();
-            let described = counters::described_of(counters.into_iter(), counters::COUNTERS.len());
+            let counters = astf.into_iter().flat_map(|astf| astf.counters_of(group));
+            let described = counters::described_of(counters, counters::COUNTERS.len());
             (group.to_string(), json!(described))
         };
         let own: Map<String, Value> = (0..=names.len()).map(own).collect();
@@ -611,9 +611,8 @@ impl Server {
                 .collect();
             let chosen = |template: &str| of.iter().any(|known| known == template);
             let (sides, rates) = (self.flow_sides(id, chosen), self.flow_rates(id, chosen));
-            let own = astf.counters_of(number);
             let [client, server] = [0, 1].map(|side: usize| {
-                let own = own.iter().cloned();
+                let own = astf.counters_of(number);
                 let mut values = sides[side].values(&rates[side]);
                 values.extend(sides[side].values_of(own, counters::COUNTERS.len()));
                 values

@@ -60,11 +60,10 @@ impl Playing {
         let mut seen = self.flows.templates.iter().map(|template| {
             let called = template.arrival == Arrival::Called;
             let of = templates.clone().find(|of| of.name == template.name);
-            let Some(client) = of.and_then(|of| of.roles.client.as_ref()) else {
+            let Some((of, client)) = of.and_then(|of| Some((of, of.roles.client.as_ref()?))) else {
                 // Perhaps nobody begins one.
                 return called.then_some(true);
             };
-            let of = of?;
             let not_begun: u64 = client.not_begun.values().sum();
             let asked = client.asked.unwrap_or(0);
             let all = called || over || template.limit.is_some_and(|limit| asked >= limit);
