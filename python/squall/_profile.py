@@ -446,6 +446,9 @@ class Replay:
         With a rate: number of frames sent at once.
     longest_gap : str, seconds or timedelta
         Shorten captured gaps to at most this.
+    late : str
+        The policy for late frames: ``"smooth"`` (default), ``"catch-up"``, ``"drop"`` or
+        ``"stretch"``.
     start, duration, loop_delay, flow_expiry : str, seconds or timedelta
         When the first frame is due; how long after that to stop; the time between two loops; the
         idle time after which a flow has ended.
@@ -484,6 +487,7 @@ class Replay:
     ramp: str | None = None
     together: int | None = None
     longest_gap: Time | None = None
+    late: str | None = None
     start: Time | None = None
     duration: Time | None = None
     after: str | None = None

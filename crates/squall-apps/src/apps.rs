@@ -131,7 +131,10 @@ pub trait FlowSocket {
     /// There is a session between this and TCP, whose handshakes are told apart.
     const SECURED: bool = false;
 
+    /// Real time, by which is measured.
     fn now(&self) -> Nanos;
+    /// When what is happening was due, on the clock of timers: the next timer counts from it.
+    fn due(&self) -> Nanos;
     fn id(&self) -> FlowId;
     fn tuple(&self) -> Tuple;
     fn state(&mut self) -> &mut State;
@@ -139,7 +142,7 @@ pub trait FlowSocket {
     fn send(&mut self, piece: Piece) -> bool;
     fn close(&mut self);
     fn abort(&mut self);
-    /// A [`Event::Timer`] then, in the place of one asked for before.
+    /// A [`Event::Timer`] then, on the clock of timers, in the place of one asked for before.
     fn wake_at(&mut self, at: Nanos);
     /// Octets sent that the peer has not acknowledged.
     fn unacknowledged(&self) -> u32;
@@ -459,7 +462,11 @@ impl<O: Observer> Application for Apps<O> {
 impl FlowSocket for Socket<'_, State> {
     #[inline]
     fn now(&self) -> Nanos {
-        self.now()
+        self.real()
+    }
+    #[inline]
+    fn due(&self) -> Nanos {
+        self.due()
     }
     #[inline]
     fn id(&self) -> FlowId {
@@ -664,7 +671,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         if self.traits.keepalive
             && let Some((nanos, true)) = self.allowed()
         {
-            let at = self.socket.now() + Nanos(nanos);
+            let at = self.socket.due() + Nanos(nanos);
             self.socket.wake_at(at);
         }
         if self.traits.transport == Transport::Udp {
@@ -888,7 +895,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 }
             }
             Op::Within { nanos, .. } => {
-                let at = self.socket.now() + Nanos(nanos);
+                let at = self.socket.due() + Nanos(nanos);
                 self.socket.wake_at(at);
             }
             Op::HttpResponse { head, answered } => {
@@ -1026,7 +1033,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             return Step::On;
         }
         self.state.at |= WAITING;
-        let at = self.socket.now() + Nanos(time);
+        let at = self.socket.due() + Nanos(time);
         self.socket.wake_at(at);
         Step::Waits
     }

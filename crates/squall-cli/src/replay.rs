@@ -115,6 +115,9 @@ pub struct Args {
     /// Shorten captured gaps to at most this, in milliseconds
     #[arg(long, value_name = "MS", help_heading = "Speed")]
     maxsleep: Option<u64>,
+    /// Treat late frames in this way: smooth, catch-up, drop, stretch [default: smooth]
+    #[arg(long, value_name = "POLICY", help_heading = "Speed")]
+    late: Option<String>,
 
     /// Send the captures N times; 0: until Ctrl-C
     #[arg(
@@ -390,6 +393,7 @@ impl Args {
         set("limit", self.limit.map(|limit| json!(limit)));
         set("preload", flag(self.preload));
         set("held", flag(held));
+        set("late", self.late.as_ref().map(|text| json!(text)));
         set("split", self.split());
         set("reverse", flag(self.reverse));
         set("unique_ip", self.unique_ip.then(|| json!(self.unique_ip_loops)));

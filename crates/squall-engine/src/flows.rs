@@ -12,7 +12,7 @@ use squall_flows::{
     FrameOutput, Load, LoadError, Near, Role, Side, SideSettings, Statistics, Whose, Wrap,
 };
 use squall_plan::{After, FlowSide, Part, Plan, PlanFlows};
-use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, TxBatch};
+use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, Timestamps, TxBatch};
 use squall_units::{Cut, Division, FCS_LEN, Nanos, Picos};
 
 use crate::{
@@ -121,6 +121,13 @@ const MANY: usize = 32;
 struct PlayerPort {
     port: usize,
     side: Side,
+    /// By how much the port's traffic time is less than real time in this turn, and how far it is.
+    lag: Nanos,
+    horizon: Nanos,
+    /// Frames come with the instants at which they arrived; otherwise they may have come any time
+    /// since the last look at the port.
+    stamped: bool,
+    looked: [Nanos; 2],
     clients: bool,
     /// Where other workers play the port, too, and it may give each what is another's.
     relay: Option<Relay>,
@@ -140,12 +147,15 @@ struct Out {
     member: Member,
     limit: usize,
     longest: usize,
-    /// Frames in lent slots: length and cut. Those before `done` are sent.
-    hand: [(u32, Cut); BATCH],
+    /// Frames in lent slots: length, cut, and when they were due, in ticks of 2^16 ns. Those before
+    /// `done` are sent.
+    hand: [(u32, Cut, u32); BATCH],
     filled: usize,
     done: usize,
     blocked: Blocked,
     counters: PortTx,
+    /// Frames received that have no receive time stamp.
+    uncertain: u64,
 }
 
 /// Batches that are taken in a turn of those that other workers have handed over.
@@ -193,7 +203,7 @@ impl Player {
         self.awaited.retain(|&template| {
             let mut here = ports.iter().filter_map(|port| {
                 let lost = port.out.counters.error.is_some();
-                Some(port.side.has_ended(now, template)? || lost)
+                Some(port.side.has_ended(port.traffic(now), template)? || lost)
             });
             let Some(first) = here.next() else { return false };
             let ended = first && here.all(|ended| ended);
@@ -238,20 +248,27 @@ impl Player {
             Side::new(&flows.load, &of.network, settings).expect("the flows were checked before");
         let longest = of.max_frame(facts.segmentation).min(facts.max_slot()) as usize;
         let member = outlets.join(port).expect("a port of flows has an outlet");
+        // Timers run before anything is known of what they bring about.
+        outlets.share(member);
         self.ports.push(PlayerPort {
             port,
             side,
+            lag: Nanos::ZERO,
+            horizon: Nanos(u64::MAX),
+            stamped: facts.timestamps != Timestamps::None,
+            looked: [Nanos::ZERO; 2],
             clients: of.role != Role::Servers,
             relay,
             out: Out {
                 member,
                 limit: facts.batch.clamp(1, BATCH),
                 longest,
-                hand: [(0, Cut::WHOLE); BATCH],
+                hand: [(0, Cut::WHOLE, 0); BATCH],
                 filled: 0,
                 done: 0,
                 blocked: Blocked::default(),
                 counters: PortTx { port, source: SourceKind::Flows, ..PortTx::default() },
+                uncertain: 0,
             },
             virtual_now: (self.clock == Clock::Virtual).then_some(Nanos::ZERO),
             held: VecDeque::new(),
@@ -267,7 +284,7 @@ impl Player {
 
     /// Whether no flow may begin any more: what was due before `end` and lags behind has some time.
     fn is_over(&self, now: Nanos, end: Picos) -> bool {
-        let lag = self.ports.iter().map(|port| port.side.lag()).max().unwrap_or_default();
+        let lag = self.ports.iter().map(|port| port.lag).max().unwrap_or_default();
         let late = Picos::from(lag).0.min(OVERTIME);
         self.clock.since_start(now).0 >= end.0.saturating_add(late)
     }
@@ -277,15 +294,24 @@ impl Player {
         self.stopped = true;
         // Servers alone do not wait for clients who may never end.
         for port in self.ports.iter_mut().filter(|port| port.clients || !self.has_clients) {
-            port.side.stop(now);
+            port.side.stop(port.traffic(now));
         }
     }
 
     /// When something of its own is to be done; on the engine's clock.
-    fn next(&self, end: Picos) -> Option<Nanos> {
+    fn next(&self, outlets: Option<&Outlets>, end: Picos) -> Option<Nanos> {
+        let real = |port: &PlayerPort, due: Nanos| match outlets {
+            Some(outlets) if self.clock != Clock::Virtual && port.lag > Nanos::ZERO => {
+                let due = self.clock.since_start(due).0;
+                // Rounded up, or it would be asked for again and again.
+                self.clock.instant(Picos(outlets.of(port.out.member).real(due) + 999))
+            }
+            _ => due,
+        };
         let due = |port: &PlayerPort| {
             let held = port.held.front().map(|held| held.0);
-            held.into_iter().chain(port.side.next_due().filter(|_| port.out.has_room())).min()
+            let own = port.side.next_due().filter(|_| port.out.has_room());
+            held.into_iter().chain(own.map(|due| real(port, due))).min()
         };
         let next = self.ports.iter().filter_map(due).min();
         if self.stopped {
@@ -315,11 +341,14 @@ impl Source for Player {
             let now = self.now(turn.watch);
             let port = &mut self.ports[i];
             self.pace.moved |= std::mem::take(&mut port.came);
-            port.side.advance(now);
+            // What became due since the turn began waits for the next one, which knows what is owed.
+            let traffic = port.traffic(now).min(port.horizon);
+            port.side.advance(traffic);
             // What has come goes first.
-            let begun = if port.out.has_room() { port.side.begin(now, BEGIN) } else { 0 };
+            let begun = if port.out.has_room() { port.side.begin(traffic, BEGIN) } else { 0 };
             moved |= begun > 0;
-            moved |= port.out.turn(now, &mut port.side, turn);
+            let lag = port.lag;
+            moved |= port.out.turn((now, lag), &mut port.side, turn);
         }
         self.pace.moved |= moved;
         if !self.awaited.is_empty() {
@@ -328,8 +357,27 @@ impl Source for Player {
         moved
     }
 
-    fn next_due(&mut self, _outlets: &Outlets, end: Picos) -> Option<Picos> {
-        self.next(end).map(|next| self.clock.since_start(next))
+    fn owe(&mut self, outlets: &mut Outlets) {
+        for port in &self.ports {
+            let due = port.side.next_due().filter(|_| port.out.has_room());
+            if let Some(due) = due {
+                outlets.owe(port.out.member, self.clock.since_start(due).0);
+            }
+        }
+    }
+
+    fn begin_turn(&mut self, now: Nanos, outlets: &Outlets) {
+        let at = self.clock.since_start(now).0;
+        for port in &mut self.ports {
+            let traffic = outlets.of(port.out.member).traffic(at);
+            port.lag = Picos(at - traffic.min(at)).as_nanos();
+            port.horizon = port.traffic(now) + SLIP;
+            port.side.keep_lag(port.lag);
+        }
+    }
+
+    fn next_due(&mut self, outlets: &Outlets, end: Picos) -> Option<Picos> {
+        self.next(Some(outlets), end).map(|next| self.clock.since_start(next))
     }
 
     /// Nothing is left to be begun; of servers alone, when they were told to stop.
@@ -360,7 +408,7 @@ impl Source for Player {
     }
 
     fn pass(&mut self, until: Picos) -> bool {
-        match self.next(self.end) {
+        match self.next(None, self.end) {
             _ if self.is_full() => self.virtual_now = self.virtual_now + TRY_AGAIN,
             Some(next) if !self.is_done() => {
                 let next = next.max(self.virtual_now + Nanos(1));
@@ -382,27 +430,31 @@ impl Source for Player {
 
     fn apply(&mut self, command: &Command, at: Picos, turn: &mut Turn<'_>) -> u64 {
         let now = self.now(turn.watch);
-        let mut each = |act: &dyn Fn(&mut Side)| {
-            self.ports.iter_mut().for_each(|port| act(&mut port.side));
+        let mut each = |act: &dyn Fn(&mut Side, Nanos)| {
+            let ports = self.ports.iter_mut();
+            ports.for_each(|port| {
+                let now = port.traffic(now);
+                act(&mut port.side, now);
+            });
         };
         match command {
-            Command::Pause(None) => each(&|side| side.pause(now, None)),
-            Command::Resume(None) => each(&|side| side.resume(now, None)),
+            Command::Pause(None) => each(&|side, now| side.pause(now, None)),
+            Command::Resume(None) => each(&|side, now| side.resume(now, None)),
             Command::PauseTemplate(template) => {
-                each(&|side| side.pause(now, Some(*template as usize)));
+                each(&|side, now| side.pause(now, Some(*template as usize)));
             }
             Command::ResumeTemplate(template) => {
-                each(&|side| side.resume(now, Some(*template as usize)));
+                each(&|side, now| side.resume(now, Some(*template as usize)));
             }
             Command::Begin(Part::Template(template)) => {
                 let at = self.clock.instant(at);
                 self.ports.iter_mut().for_each(|port| port.side.begin_template(at, *template));
             }
             Command::Load(load) => {
-                each(&|side| side.change(now, load));
+                each(&|side, now| side.change(now, load));
                 return u64::from(!self.ports.is_empty());
             }
-            Command::Ignore(senders) => each(&|side| side.ignore(senders)),
+            Command::Ignore(senders) => each(&|side, _| side.ignore(senders)),
             Command::Stop => self.stop(turn.watch),
             _ => {}
         }
@@ -413,7 +465,7 @@ impl Source for Player {
     /// it is said.
     fn settle(&mut self, turn: &mut Turn<'_>) -> bool {
         let now = self.now(turn.watch);
-        self.ports.iter_mut().for_each(|port| port.side.abort(now));
+        self.ports.iter_mut().for_each(|port| port.side.abort(port.traffic(now)));
         let end = std::mem::replace(&mut turn.budget.end, Picos(u64::MAX));
         self.turn(turn);
         turn.budget.end = end;
@@ -474,10 +526,11 @@ impl Sink for PlayerPort {
     }
 
     fn advance(&mut self, now: Nanos) -> bool {
+        self.looked = [now, self.looked[0]];
         let now = self.virtual_now.unwrap_or(now);
         let mut any = false;
-        while let Some((_, cut, octets)) = self.held.pop_front_if(|held| held.0 <= now) {
-            self.side.receive(now, &octets, cut, Near::default());
+        while let Some((time, cut, octets)) = self.held.pop_front_if(|held| held.0 <= now) {
+            self.receive(now, &octets, (cut, time), Near::default());
             self.spare.push(octets);
             any = true;
         }
@@ -504,6 +557,27 @@ impl Sink for PlayerPort {
 }
 
 impl PlayerPort {
+    /// Traffic time at `now`.
+    #[inline]
+    fn traffic(&self, now: Nanos) -> Nanos {
+        now.saturating_sub(self.lag)
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        now: Nanos,
+        octets: &[u8],
+        (cut, time): (Cut, Nanos),
+        near: Near,
+    ) -> bool {
+        if self.virtual_now.is_none() {
+            self.side.arrived(if self.stamped { time.min(now) } else { self.looked[1] });
+            self.out.uncertain += u64::from(!self.stamped);
+        }
+        self.side.receive(self.traffic(now), octets, cut, near)
+    }
+
     /// Takes a frame, or keeps it until it has come; whether it was for the side.
     #[inline]
     fn take_one(
@@ -514,7 +588,7 @@ impl PlayerPort {
         near: Near,
     ) -> bool {
         if time <= now + LATER && self.held.is_empty() {
-            return self.side.receive(now, octets, cut, near);
+            return self.receive(now, octets, (cut, time), near);
         }
         if !self.side.claims(octets) {
             return false;
@@ -561,7 +635,7 @@ impl Out {
 
     /// Sends what waits in slots, then what the side has to say; whether anything moved.
     #[inline]
-    fn turn(&mut self, now: Nanos, side: &mut Side, turn: &mut Turn<'_>) -> bool {
+    fn turn(&mut self, (now, lag): (Nanos, Nanos), side: &mut Side, turn: &mut Turn<'_>) -> bool {
         let mut moved = false;
         if self.counters.error.is_some() {
             return false;
@@ -578,9 +652,15 @@ impl Out {
                 self.blocked.note(now, true, &mut self.counters);
                 break;
             }
-            let mut room =
-                Room { batch, hand: &mut self.hand, filled: 0, now, longest: self.longest };
-            side.transmit(now, &mut room);
+            let mut room = Room {
+                batch,
+                hand: &mut self.hand,
+                filled: 0,
+                now,
+                due: (now.0 >> TICK_BITS) as u32,
+                longest: self.longest,
+            };
+            side.transmit(now.saturating_sub(lag), &mut room);
             (self.filled, self.done) = (room.filled, 0);
             if self.filled == 0 {
                 break;
@@ -598,15 +678,8 @@ impl Out {
         match turn.outlets.send(self.member, wanted) {
             Ok(sent) => {
                 self.blocked.note(now, sent < wanted, &mut self.counters);
-                for (len, cut) in &self.hand[self.done..self.done + sent] {
-                    let segments = u64::from(cut.segments(*len));
-                    self.counters.packets += segments;
-                    self.counters.octets +=
-                        if cut.is_whole() { u64::from(len + FCS_LEN) } else { cut.octets(*len) };
-                    if !cut.is_whole() {
-                        self.counters.gso_frames += 1;
-                        self.counters.segments += segments;
-                    }
+                if sent > 0 {
+                    self.credit(sent, turn);
                 }
                 self.done += sent;
                 if sent > 0 {
@@ -624,6 +697,43 @@ impl Out {
                 self.counters.error = Some(error.to_string());
                 self.drop_hand("port_lost", turn.outlets);
                 false
+            }
+        }
+    }
+
+    /// The port has taken the next `sent` frames.
+    #[inline]
+    fn credit(&mut self, sent: usize, turn: &mut Turn<'_>) {
+        let outlet = turn.outlets.of_mut(self.member);
+        let before = (self.counters.packets, self.counters.octets);
+        let at = turn.watch.last();
+        // Mostly all were due in the same bin of the audit.
+        let (mut bin, mut packets, mut octets) = (self.hand[self.done].2 >> BIN_TICKS, 0, 0);
+        let mut longest = 0;
+        let audited = turn.clock != Clock::Virtual;
+        for (len, cut, due) in &self.hand[self.done..self.done + sent] {
+            let segments = u64::from(cut.segments(*len));
+            let size = if cut.is_whole() { u64::from(len + FCS_LEN) } else { cut.octets(*len) };
+            if audited && due >> BIN_TICKS != bin {
+                outlet.audit_due(due_of(turn.clock, at, bin << BIN_TICKS), packets, octets);
+                (bin, packets, octets) = (due >> BIN_TICKS, 0, 0);
+            }
+            (packets, octets) = (packets + segments, octets + size);
+            longest = longest.max(len + FCS_LEN);
+            self.counters.packets += segments;
+            self.counters.octets += size;
+            if !cut.is_whole() {
+                self.counters.gso_frames += 1;
+                self.counters.segments += segments;
+            }
+        }
+        if audited {
+            outlet.audit_due(due_of(turn.clock, at, bin << BIN_TICKS), packets, octets);
+            let (packets, octets) =
+                (self.counters.packets - before.0, self.counters.octets - before.1);
+            outlet.audit_left(turn.clock.since_start(at).0, packets, octets, longest);
+            if self.uncertain > 0 {
+                outlet.audit_uncertain(std::mem::take(&mut self.uncertain));
             }
         }
     }
@@ -646,7 +756,7 @@ impl Out {
         outlets.release(self.member);
         let frames: u64 = self.hand[self.done..self.filled]
             .iter()
-            .map(|(len, cut)| u64::from(cut.segments(*len)))
+            .map(|(len, cut, _)| u64::from(cut.segments(*len)))
             .sum();
         if frames > 0 {
             *self.counters.not_sent.entry(reason).or_default() += frames;
@@ -665,13 +775,36 @@ impl Out {
 /// Slots that a side fills.
 struct Room<'a> {
     batch: TxBatch<'a>,
-    hand: &'a mut [(u32, Cut); BATCH],
+    hand: &'a mut [(u32, Cut, u32); BATCH],
     filled: usize,
     now: Nanos,
+    /// When the next frames were due, in ticks of real time.
+    due: u32,
     longest: usize,
 }
 
+/// A tick of the flows' stack is 2^16 ns, a bin of the audit four of them.
+const TICK_BITS: u32 = 16;
+const BIN_TICKS: u32 = 2;
+/// Timers and arrivals may be later than the turn's beginning by so much: the turn takes some time.
+const SLIP: Nanos = Nanos(100_000);
+
+/// The instant since the start of the run that has `tick` as the lower half of its number, near
+/// `now`; not later.
+#[inline]
+fn due_of(clock: Clock, now: Nanos, tick: u32) -> u64 {
+    let this = now.0 >> TICK_BITS;
+    let before = (this as u32).wrapping_sub(tick).cast_signed().max(0);
+    let at = Nanos(this.saturating_sub(before as u64) << TICK_BITS);
+    clock.since_start(at).0
+}
+
 impl FrameOutput for Room<'_> {
+    #[inline]
+    fn due(&mut self, tick: u32) {
+        self.due = tick;
+    }
+
     #[inline]
     fn frame(&mut self, len: usize, cut: Cut) -> Option<&mut [u8]> {
         let at = self.filled;
@@ -679,7 +812,7 @@ impl FrameOutput for Room<'_> {
             return None;
         }
         self.filled += 1;
-        self.hand[at] = (len as u32, cut);
+        self.hand[at] = (len as u32, cut, self.due);
         self.batch.frame(at, len, self.now);
         let meta = &mut self.batch.meta[at];
         // What was there before is gone.

@@ -19,8 +19,9 @@ use squall_port::{Generation, Generator, Link, LinkState, Port, Remote, monotoni
 use squall_profile::{Late, Stop};
 use squall_program::{
     Gap,
+    clock::Allowance,
     kernel::{self, Layout, Memory, Stream, Unfit},
-    pace::{Excess, Pacing, allowance, allowed, window},
+    pace::{Excess, Pacing, allowed, window},
 };
 use squall_stats::Histogram;
 use squall_units::{Nanos, Picos};
@@ -182,7 +183,7 @@ impl Driver {
             last: Picos(self.end.0.saturating_add(OVERTIME)),
             packets: stop.packets.unwrap_or(u64::MAX),
             octets: stop.octets.unwrap_or(u64::MAX),
-            allowance: self.is_smooth().then(|| allowance(self.fastest_pps())),
+            allowance: self.is_smooth().then(|| self.allowance()),
         };
         self.layout.set_clock(&memory, &clock);
         self.layout.let_go(&memory);
@@ -213,6 +214,12 @@ impl Driver {
             s.late == Late::CatchUp || s.gap == Gap::Zero
         };
         !self.streams.iter().any(hurries)
+    }
+
+    /// What may follow at once after a stall.
+    fn allowance(&self) -> Nanos {
+        let pps = Some(self.fastest_pps()).filter(|pps| *pps > 0.0);
+        Picos(Allowance::of(pps).0).as_nanos()
     }
 
     /// Of all streams together.
@@ -446,7 +453,7 @@ impl Driver {
             Command::Rate(number, gap) => {
                 let which = chosen(Some(*number));
                 which.iter().for_each(|&i| self.streams[i].1.gap = *gap);
-                let allowance = self.is_smooth().then(|| allowance(self.fastest_pps()));
+                let allowance = self.is_smooth().then(|| self.allowance());
                 self.change(|layout, m| {
                     which.iter().for_each(|&i| layout.set_rate(m, i, *gap, at));
                     layout.set_allowance(m, allowance);
@@ -554,7 +561,7 @@ impl Driver {
         let (lag, moved) = self.layout.lag(m);
         let pps = self.fastest_pps();
         let beyond =
-            if self.is_smooth() { allowance(pps).min(self.latest(m)) } else { self.latest(m) };
+            if self.is_smooth() { self.allowance().min(self.latest(m)) } else { self.latest(m) };
         let packets = (pps * beyond.as_secs_f64()) as u64;
         let worst =
             Excess { beyond, packets, at: Nanos::ZERO, over: Nanos::ZERO, allowed: allowed(pps) };

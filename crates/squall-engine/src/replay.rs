@@ -14,7 +14,12 @@ use std::{
 use squall_measure::fingerprint;
 use squall_plan::{Part, PlanReplay};
 use squall_port::{BATCH, Fate, SendError};
-use squall_program::pace::{Audit, Pace, Pacing};
+use squall_profile::Late;
+use squall_program::{
+    audit::bin,
+    clock::Allowance,
+    pace::{Audit, Pacing},
+};
 use squall_replay::{Chunk, Departure, Progress, Reader, ReplayError};
 use squall_stats::Fingerprint;
 use squall_units::{Cut, FCS_LEN, Nanos, Picos};
@@ -22,7 +27,7 @@ use squall_units::{Cut, FCS_LEN, Nanos, Picos};
 use crate::{
     Clock, Command, Counters, PortTx, Snapshot, SourceKind,
     clock::Stalls,
-    source::{Budget, Member, Outlets, Rest, Source, Turn},
+    source::{Budget, Member, Outlet, Outlets, Rest, Source, Turn},
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 
@@ -214,8 +219,9 @@ pub(crate) struct Replayer {
     /// Its schedule as the run goes on: beginning, pauses, speed.
     warp: Warp,
     course: Course,
-    /// The clock of the schedule, which all ports share as their order is part of it.
-    pace: Pace,
+    late: Late,
+    /// By how much the schedule was moved because frames were late.
+    stretched: Picos,
     paused: Option<Picos>,
     /// For the end of something else; and something else for its end, which it has not told yet.
     waits: bool,
@@ -263,6 +269,8 @@ pub struct Replayed {
     pub dry: Nanos,
     /// When what its schedule has was due in the run.
     pub course: Course,
+    /// By how much the schedule was moved because frames were late ([`Late::Stretch`]).
+    pub stretched: Nanos,
 }
 
 impl std::fmt::Debug for Replayed {
@@ -324,7 +332,8 @@ impl Replayer {
             until: plan.end.unwrap_or(Picos(u64::MAX)),
             warp,
             course: Course { moves: vec![(0, warp)], held: None },
-            pace: Pace::new(clock != Clock::Virtual),
+            late: plan.late,
+            stretched: Picos(0),
             paused: None,
             waits: plan.waits,
             awaited: false,
@@ -351,7 +360,7 @@ impl Replayer {
     /// Each port's counters, with how its schedule was kept.
     pub fn counters(&self) -> impl Iterator<Item = PortTx> + '_ {
         let of = |out: &Out| {
-            let pacing = Pacing::new(&self.pace, &out.audit);
+            let pacing = Pacing::new(&out.audit);
             PortTx { pacing, ..out.counters.clone() }
         };
         self.outs.iter().map(of)
@@ -454,7 +463,7 @@ impl Replayer {
             }
             Some(frame) => Some(self.due(frame))
                 .filter(|&due| due < end)
-                .map(|due| Picos(self.pace.real(due.0))),
+                .map(|due| Picos(self.real(due.0, outlets))),
             None if self.ended => None,
             None => Some(Picos(0)),
         }
@@ -555,7 +564,11 @@ impl Replayer {
         } else if ahead.0 > 0 {
             at.0.saturating_add(ahead.0)
         } else {
-            self.horizon(at)
+            if matches!(self.late, Late::Drop | Late::Stretch) && self.treat_late(at, turn.outlets)
+            {
+                return true;
+            }
+            self.horizon(at, turn.outlets)
         };
         if !self.fill(horizon.min(until), at, turn) {
             let due = self.chunk().departures[self.next.at].due;
@@ -581,13 +594,73 @@ impl Replayer {
         true
     }
 
-    /// How far the schedule is at `at`.
-    fn horizon(&mut self, at: Picos) -> u64 {
-        let schedule = self.pace.schedule(at.0);
-        match self.chunk().departures[self.next.at] {
-            Departure { due: Departure::AT_ONCE, .. } => schedule,
-            Departure { due, .. } => self.pace.owing(at.0, self.shifted(due).0).min(schedule),
+    /// How far the schedule is at `at`: of several ports, whose order is part of it, by the clock of
+    /// the one that lags most.
+    fn horizon(&self, at: Picos, outlets: &Outlets) -> u64 {
+        if self.late == Late::CatchUp {
+            return at.0;
         }
+        let next = self.chunk().departures[self.next.at];
+        let horizon = |(i, out): (usize, &Out)| {
+            let outlet = outlets.of(out.member);
+            match next.due {
+                due if due != Departure::AT_ONCE
+                    && usize::from(next.port) == i
+                    && self.late == Late::Smooth =>
+                {
+                    outlet.horizon(at.0, self.shifted(due).0)
+                }
+                _ => outlet.traffic(at.0),
+            }
+        };
+        self.outs.iter().enumerate().map(horizon).min().unwrap_or(at.0)
+    }
+
+    /// The next frame is later than what may follow at once: it and those like it are left out, or
+    /// the rest of the schedule moves. Whether any was left out.
+    #[cold]
+    fn treat_late(&mut self, at: Picos, outlets: &Outlets) -> bool {
+        let next = self.chunk().departures[self.next.at];
+        let outlet = outlets.of(self.outs[usize::from(next.port)].member);
+        let (traffic, allowed) = (outlet.traffic(at.0), Allowance::of(None).0);
+        if next.due == Departure::AT_ONCE {
+            return false;
+        }
+        let late = traffic.saturating_sub(self.shifted(next.due).0);
+        if late <= allowed {
+            return false;
+        }
+        if self.late == Late::Stretch {
+            self.warp.at = self.warp.at.saturating_add(late);
+            self.stretched.0 += late;
+            self.course.turn(next.due.0, self.warp);
+            return false;
+        }
+        let (warp, bound, from) = (self.warp, traffic - allowed, self.next.at);
+        let is_late = |frame: &&mut Departure| {
+            frame.progress == Progress::Waiting
+                && frame.due != Departure::AT_ONCE
+                && warp.real(frame.due.0) < bound
+        };
+        let mut skipped = Vec::new();
+        for frame in self.chunk_mut().departures[from..].iter_mut().take_while(is_late) {
+            frame.progress = Progress::Failed;
+            skipped.push(frame.port);
+        }
+        self.next.at += skipped.len();
+        for port in &skipped {
+            *self.outs[usize::from(*port)].counters.not_sent.entry("late").or_default() += 1;
+        }
+        !skipped.is_empty()
+    }
+
+    /// The real time at which what is due at `due` may leave.
+    fn real(&self, due: u64, outlets: &Outlets) -> u64 {
+        if self.late == Late::CatchUp {
+            return due;
+        }
+        let real = |out: &Out| outlets.of(out.member).real(due);
+        self.outs.iter().map(real).max().unwrap_or(due)
     }
 
     /// Whether the next frame waits for the delay between loops: as fast as the port goes there is
@@ -623,7 +696,8 @@ impl Replayer {
             self.lose(port, &error, turn.outlets);
             return false;
         }
-        let until = self.pace.schedule(at.0).min(turn.budget.end.0.saturating_sub(1));
+        let traffic = turn.outlets.of(self.outs[port].member).traffic(at.0);
+        let until = traffic.min(turn.budget.end.0.saturating_sub(1));
         let warp = self.warp;
         let is_due = |frame: &&mut Departure| {
             usize::from(frame.port) == port
@@ -665,6 +739,24 @@ impl Replayer {
         self.done
     }
 
+    /// Goes on to the next chunk if all of this one has been dealt with and the next is there: what
+    /// is owed is known before the turn.
+    fn look_ahead(&mut self) {
+        let waits = |frame: &Departure| frame.progress == Progress::Waiting;
+        while !self.chunk().departures[self.next.at..].iter().any(waits) {
+            if self.next.chunk + 1 < self.first + self.chunks.len() as u64 {
+                self.go_on();
+                continue;
+            }
+            let Some(feed) = self.feed.as_ref().filter(|_| !self.ended) else { return };
+            match feed.full.try_recv() {
+                Ok(Ok(chunk)) => self.chunks.push_back(chunk),
+                Ok(Err(error)) => (self.error, self.ended) = (Some(error), true),
+                Err(_) => return,
+            }
+        }
+    }
+
     /// Whether a frame is at hand, or has come now.
     fn have_frames(&mut self, now: Nanos) -> bool {
         loop {
@@ -673,6 +765,9 @@ impl Replayer {
             match frames.iter().position(|frame| frame.progress == Progress::Waiting) {
                 Some(skipped) => {
                     self.next.at += skipped;
+                    if let Some(since) = self.hungry.take() {
+                        self.starved = self.starved + now.saturating_sub(since);
+                    }
                     return true;
                 }
                 None if self.next.chunk + 1 < self.first + self.chunks.len() as u64 => self.go_on(),
@@ -823,7 +918,8 @@ impl Replayer {
                     .iter_mut()
                     .for_each(|frame| frame.progress = progress);
                 if !later {
-                    out.credit(chunk, frames, (before, after), self.clock, self.warp);
+                    let outlet = turn.outlets.of_mut(out.member);
+                    out.credit(chunk, frames, (before, after), (self.clock, self.warp), outlet);
                 } else {
                     if out.under_way == 0 {
                         out.oldest = self.next;
@@ -1025,6 +1121,19 @@ impl Source for Replayer {
         moved
     }
 
+    fn owe(&mut self, outlets: &mut Outlets) {
+        let waits = self.done || self.over || self.paused.is_some() || self.waits;
+        if waits || self.allowed == 0 || self.late != Late::Smooth {
+            return;
+        }
+        self.look_ahead();
+        let Some(frame) = self.chunk().departures.get(self.next.at) else { return };
+        let out = &self.outs[usize::from(frame.port)];
+        if frame.due != Departure::AT_ONCE && out.ahead.0 == 0 && !out.is_down(outlets) {
+            outlets.owe(out.member, self.due(frame).0);
+        }
+    }
+
     fn next_due(&mut self, outlets: &Outlets, end: Picos) -> Option<Picos> {
         if self.done { None } else { self.next_departure(outlets, end.min(self.until)) }
     }
@@ -1110,6 +1219,7 @@ impl Source for Replayer {
             starved: self.starved,
             dry: self.dry,
             course,
+            stretched: self.stretched.as_nanos(),
         })
     }
 }
@@ -1135,7 +1245,7 @@ impl Out {
         warp: Warp,
     ) -> io::Result<usize> {
         let Self { member, counters, under_way, oldest, audit, .. } = self;
-        let fates = outlets.of_mut(*member).fates()?;
+        let (fates, auditor) = outlets.of_mut(*member).fates()?;
         let mut errors = [0; BATCH];
         let mut late = 0;
         for fate in fates {
@@ -1157,10 +1267,16 @@ impl Out {
                     counters.packets += 1;
                     counters.octets += u64::from(frame.len + FCS_LEN);
                     counters.last = at;
+                    let (octets, left) = (frame.len + FCS_LEN, clock.since_start(at).0);
+                    let due = match frame.due {
+                        Departure::AT_ONCE => left,
+                        due => warp.real(due.0),
+                    };
+                    auditor.due(bin(due), 1, octets.into());
+                    auditor.left(bin(left), 1, octets.into(), octets.into());
                     if frame.due != Departure::AT_ONCE {
-                        let due = Picos(warp.real(frame.due.0));
-                        audit.left(clock.since_start(at).0, due.0, 1);
-                        let due = clock.instant(due);
+                        audit.left(left, due, 1);
+                        let due = clock.instant(Picos(due));
                         errors[late] = at.saturating_sub(due).0;
                         late += 1;
                     }
@@ -1188,8 +1304,8 @@ impl Out {
         chunk: &Chunk,
         frames: std::ops::Range<usize>,
         (before, after): (Nanos, Nanos),
-        clock: Clock,
-        warp: Warp,
+        (clock, warp): (Clock, Warp),
+        outlet: &mut Outlet,
     ) {
         let sent = frames.len() as u64;
         if sent == 0 {
@@ -1212,6 +1328,27 @@ impl Out {
         let each = (took - first) / sent;
         let mut errors = [0; BATCH];
         let mut late = 0;
+        let octets_before = counters.octets;
+        let mut longest = 0;
+        if clock != Clock::Virtual {
+            let lag = outlet.lag(took);
+            let due = |frame: &Departure| match frame.due {
+                Departure::AT_ONCE => took,
+                due => warp.real(due.0) + lag,
+            };
+            // Mostly all were due in the same bin of the audit.
+            let (mut at, mut packets, mut octets) = (due(&chunk.departures[frames.start]), 0, 0);
+            for frame in &chunk.departures[frames.clone()] {
+                let due = due(frame);
+                if bin(due) != bin(at) {
+                    outlet.audit_due(at, packets, octets);
+                    (at, packets, octets) = (due, 0, 0);
+                }
+                (packets, octets) = (packets + 1, octets + u64::from(frame.len + FCS_LEN));
+                longest = longest.max(frame.len + FCS_LEN);
+            }
+            outlet.audit_due(at, packets, octets);
+        }
         for (i, frame) in (1..).zip(&chunk.departures[frames.clone()]) {
             counters.octets += u64::from(frame.len + FCS_LEN);
             if frame.due != Departure::AT_ONCE && clock != Clock::Virtual {
@@ -1223,6 +1360,9 @@ impl Out {
             }
         }
         counters.departure_error.record_all(&errors[..late]);
+        if clock != Clock::Virtual {
+            outlet.audit_left(took, sent, counters.octets - octets_before, longest);
+        }
         let last = &chunk.departures[frames.end - 1];
         counters.last = match clock {
             Clock::Virtual if last.due != Departure::AT_ONCE => {
@@ -1241,10 +1381,11 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use squall_port::{Slots, TxBatch, TxQueue};
+    use squall_program::clock::Planned;
     use squall_replay::{Input, Replay};
 
     use super::*;
-    use crate::{clock::Watch, source::Outlet};
+    use crate::{clock::Watch, pacing::PortPace};
 
     const START: Nanos = Nanos(1_000_000_000);
     const FRAMES: u8 = 10;
@@ -1362,7 +1503,8 @@ mod tests {
             let (ring, clock) = (queue.shared.clone(), Clock::Real(START));
             let ahead = Nanos(100_000_000);
             let mut outlets = Outlets::default();
-            outlets.add(Outlet::new(0, Box::new(queue), None, BATCH, ahead));
+            let pace = Arc::new(PortPace::new(Planned::default()));
+            outlets.add(Outlet::new(0, Box::new(queue), None, BATCH, ahead, pace));
             let plan = PlanReplay::new("test", vec![0], Replay::default());
             Self {
                 replayer: Replayer::new((0, &plan), &mut outlets, clock, feed, false),

@@ -7,11 +7,16 @@ use std::{io, sync::Arc};
 
 use squall_plan::Part;
 use squall_port::{CommonClock, Fate, Link, LinkState, RxBatch, SendError, TxBatch, TxQueue};
+use squall_program::{
+    audit::{Auditor, bin},
+    clock::Allowance,
+};
 use squall_units::{Cut, Nanos, Picos};
 
 use crate::{
     Clock, Command, Counters, OpenFlows, Snapshot,
     clock::{Stalls, Watch},
+    pacing::PortPace,
     replay::Replayed,
 };
 
@@ -21,6 +26,15 @@ pub(crate) trait Source {
     /// One round at `turn.now`: hands over what is due; whether anything moved. Called after the
     /// source is done, too.
     fn turn(&mut self, turn: &mut Turn<'_>) -> bool;
+
+    /// Tells the outlets when the earliest frame that it has not sent was due, as if there were no
+    /// lag ([`Outlets::owe`]). Called before all sources take their turns, where several share an
+    /// outlet: after a stall no source may go on before the lag of all is known.
+    fn owe(&mut self, _outlets: &mut Outlets) {}
+
+    /// The worker's turn begins: the horizons of shared outlets are known. Before anything is
+    /// received.
+    fn begin_turn(&mut self, _now: Nanos, _outlets: &Outlets) {}
 
     /// When it wants its next turn. `None`: when it is told something or receives something.
     fn next_due(&mut self, outlets: &Outlets, end: Picos) -> Option<Picos>;
@@ -179,6 +193,19 @@ pub(crate) struct Outlet {
     holder: Option<Member>,
     members: u32,
     finished: bool,
+    pace: Arc<PortPace>,
+    auditor: Auditor,
+    /// Frames a second of each member, where that is known, and what may follow at once.
+    rates: Vec<Option<f64>>,
+    allowance: Allowance,
+    /// When the worker came last, and how long after the time before; picoseconds.
+    came: u64,
+    passed: u64,
+    /// The earliest instant of what members owe, and how far traffic time is in this turn, where
+    /// that is found out for all of them.
+    owed: u64,
+    shared: bool,
+    horizon: u64,
 }
 
 /// One of those who send by an outlet.
@@ -196,8 +223,55 @@ impl Outlets {
     /// The outlet of `port`, for one more who sends by it.
     pub fn join(&mut self, port: usize) -> Option<Member> {
         let outlet = self.0.iter().position(|outlet| outlet.port == port)?;
-        self.0[outlet].members += 1;
-        Some(Member { outlet, number: self.0[outlet].members })
+        let of = &mut self.0[outlet];
+        of.members += 1;
+        of.shared |= of.members > 1;
+        of.rates.push(None);
+        of.allowance = Allowance::of(None);
+        Some(Member { outlet, number: of.members })
+    }
+
+    /// The member is paced by the turn, as are others: see [`Source::owe`].
+    pub fn share(&mut self, member: Member) {
+        self.of_mut(member).shared = true;
+    }
+
+    /// Frames a second that the member sends where it sends fastest; `None`: not known.
+    pub fn set_rate(&mut self, member: Member, pps: Option<f64>) {
+        let outlet = self.of_mut(member);
+        outlet.rates[member.number as usize - 1] = pps;
+        outlet.allowance = Allowance::of(outlet.rates.iter().copied().sum());
+    }
+
+    /// The earliest frame that the member has not sent was due at `due`, without lag.
+    #[inline]
+    pub fn owe(&mut self, member: Member, due: u64) {
+        let outlet = self.of_mut(member);
+        outlet.owed = outlet.owed.min(due);
+    }
+
+    /// Whether sources are to be asked what they owe.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.0.iter().any(|outlet| outlet.shared)
+    }
+
+    /// The worker's turn begins at `at`; members of shared outlets have said what they owe.
+    #[inline]
+    pub fn begin_turn(&mut self, at: u64) {
+        for outlet in &mut self.0 {
+            outlet.passed = at.saturating_sub(outlet.came);
+            outlet.came = at;
+            if outlet.shared {
+                let owed = std::mem::replace(&mut outlet.owed, u64::MAX).min(at);
+                outlet.horizon = outlet.pace.owing(at, owed, outlet.passed, outlet.allowance);
+            }
+        }
+    }
+
+    /// The outlet of `port`.
+    pub fn of_port(&self, port: usize) -> Option<&Outlet> {
+        self.0.iter().find(|outlet| outlet.port == port)
     }
 
     pub fn ports(&self) -> impl Iterator<Item = usize> + '_ {
@@ -254,8 +328,78 @@ impl Outlet {
         link: Option<Arc<Link>>,
         limit: usize,
         ahead: Nanos,
+        pace: Arc<PortPace>,
     ) -> Self {
-        Self { port, queue, link, limit, ahead, holder: None, members: 0, finished: false }
+        Self {
+            port,
+            queue,
+            link,
+            limit,
+            ahead,
+            holder: None,
+            members: 0,
+            finished: false,
+            auditor: Auditor::new(&pace.audit),
+            pace,
+            rates: Vec::new(),
+            allowance: Allowance::of(None),
+            came: 0,
+            passed: 0,
+            owed: u64::MAX,
+            shared: false,
+            horizon: 0,
+        }
+    }
+
+    /// Traffic time up to which frames may leave at `at`, when the first of them was due at `due`:
+    /// what is owed beyond an allowance becomes lag of the port.
+    #[inline]
+    pub fn horizon(&self, at: u64, due: u64) -> u64 {
+        if self.shared {
+            self.horizon
+        } else {
+            self.pace.owing(at, due, self.passed, self.allowance)
+        }
+    }
+
+    /// Traffic time at `at`.
+    #[inline]
+    pub fn traffic(&self, at: u64) -> u64 {
+        if self.shared { self.horizon } else { self.pace.clock.traffic(at) }
+    }
+
+    /// The real time at which what is due at `due` may leave.
+    #[inline]
+    pub fn real(&self, due: u64) -> u64 {
+        self.pace.clock.real(due)
+    }
+
+    /// By how much traffic time is less than real time.
+    #[inline]
+    pub fn lag(&self, at: u64) -> u64 {
+        self.pace.clock.lag(at)
+    }
+
+    /// All that traffic time was moved by.
+    pub fn moved(&self) -> Nanos {
+        self.pace.clock.moved()
+    }
+
+    /// Of frames that have left, one was due at `due` in real time.
+    #[inline]
+    pub fn audit_due(&mut self, due: u64, frames: u64, octets: u64) {
+        self.auditor.due(bin(due), frames, octets);
+    }
+
+    /// Frames have left at `at`.
+    #[inline]
+    pub fn audit_left(&mut self, at: u64, frames: u64, octets: u64, longest: u32) {
+        self.auditor.left(bin(at), frames, octets, longest.into());
+    }
+
+    /// Frames whose due instants are known only roughly.
+    pub fn audit_uncertain(&mut self, frames: u64) {
+        self.auditor.uncertain(frames);
     }
 
     /// Why nothing will ever leave again, if that is so.
@@ -271,8 +415,8 @@ impl Outlet {
     }
 
     /// What has become of frames that the port took ahead of their time.
-    pub fn fates(&mut self) -> io::Result<&[Fate]> {
-        self.queue.fates()
+    pub fn fates(&mut self) -> io::Result<(&[Fate], &mut Auditor)> {
+        Ok((self.queue.fates()?, &mut self.auditor))
     }
 
     /// How many frames the port gives back, of those that it took ahead of their time.

@@ -59,7 +59,7 @@ impl Streams {
         let limit = outlets.of(member).limit;
         let mut tx = Transmitter::new(port, member, self.clock, limit, self.fingerprint);
         tx.await_ends(self.awaited.clone());
-        tx.load(streams);
+        tx.load(streams, outlets);
         self.tx.push(tx);
         self.due.push(None);
     }
@@ -122,6 +122,10 @@ impl Source for Streams {
         moved
     }
 
+    fn owe(&mut self, outlets: &mut Outlets) {
+        self.tx.iter_mut().for_each(|tx| tx.owe(outlets));
+    }
+
     fn next_due(&mut self, outlets: &Outlets, end: Picos) -> Option<Picos> {
         let open = self.tx.iter_mut().filter(|tx| !tx.done);
         open.filter_map(|tx| tx.next_due(outlets, end)).min()
@@ -152,11 +156,11 @@ impl Source for Streams {
             match command {
                 Command::Pause(number) => tx.pause(*number, at),
                 Command::Resume(number) => tx.resume(*number, at),
-                Command::Rate(number, gap) => tx.set_rate(*number, *gap, at),
-                Command::Remove(number) => tx.remove(*number, at),
+                Command::Rate(number, gap) => tx.set_rate(*number, *gap, at, turn.outlets),
+                Command::Remove(number) => tx.remove(*number, at, turn.outlets),
                 Command::Begin(Part::Stream(number)) => tx.begin(*number as u32, at),
                 Command::Add(number, stream) if stream.port == tx.counters.port => {
-                    tx.add(*number, stream.clone(), at);
+                    tx.add(*number, stream.clone(), at, turn.outlets);
                     added += 1;
                 }
                 _ => {}

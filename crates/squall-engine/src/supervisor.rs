@@ -19,7 +19,7 @@ use squall_port::{
     CommonClock, Filter, InterfaceCounters, LinkEvent, Port, PortFacts, RxQueue, Tap, TxQueue,
 };
 use squall_profile::{Next, Stop};
-use squall_program::Gap;
+use squall_program::{Gap, clock::Planned};
 use squall_replay::Reader;
 use squall_units::{Nanos, Picos};
 
@@ -30,6 +30,7 @@ use crate::{
     cut::Cutter,
     flows::{self, Player},
     generate::{Driver, one_kind},
+    pacing::{PortPace, PortPacing},
     relay::{Relay, relays},
     replay::{Feed, Replayed, Replayer},
     source::{Budget, Outlet, Outlets, Source},
@@ -54,6 +55,8 @@ pub struct Settings {
     /// The clock by which frames are stamped, and delays are measured; on virtual time there is none
     /// but that.
     pub common: CommonClock,
+    /// By how much the schedule of a port may lag at the end of the run.
+    pub tolerance: Nanos,
 }
 
 /// What happens to the frames that a port receives.
@@ -88,6 +91,7 @@ impl Default for Settings {
             take: Vec::new(),
             linger: Duration::from_millis(200),
             common: CommonClock::default(),
+            tolerance: Nanos(10_000_000),
         }
     }
 }
@@ -191,6 +195,8 @@ pub struct Running {
     start: Nanos,
     /// Where some parts wait for others.
     afters: Option<Arc<Afters>>,
+    /// By port.
+    paces: Vec<Arc<PortPace>>,
 }
 
 /// What can be paused and resumed by name.
@@ -220,6 +226,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// Of what waited for others, when those had ended; `None`: never.
     pub began: Vec<(squall_plan::Part, Option<Picos>)>,
+    /// How each port kept to what was due.
+    pub pacing: Vec<PortPacing>,
 }
 
 /// Flows in one answer of a worker: some 100 us of its time.
@@ -311,6 +319,9 @@ pub fn ready(
         check_mark(&plan, &ports, stream)?;
         number_trex(&settings, number, stream);
     }
+    let planned =
+        Planned { end: plan.stop.duration.map(Picos::from), tolerance: settings.tolerance };
+    let paces = plan.ports.iter().map(|_| Arc::new(PortPace::new(planned))).collect();
     let (tell, sent_all) = mpsc::channel();
     let mut running = Running {
         names: plan.streams.iter().map(|s| (s.name.clone(), true)).collect(),
@@ -326,6 +337,7 @@ pub fn ready(
         settings,
         start: Nanos::ZERO,
         afters: None,
+        paces,
     };
     let wakers = running.plan.workers.iter().map(|_| Waker::new()).collect::<io::Result<Vec<_>>>();
     let wakers = wakers.map_err(EngineError::Thread)?;
@@ -389,7 +401,12 @@ struct Queues {
 }
 
 impl Queues {
-    fn open(plan: &Plan, index: usize, ports: &mut [Box<dyn Port>]) -> Result<Self, EngineError> {
+    fn open(
+        plan: &Plan,
+        index: usize,
+        ports: &mut [Box<dyn Port>],
+        paces: &[Arc<PortPace>],
+    ) -> Result<Self, EngineError> {
         let worker = &plan.workers[index];
         let mut queues = Self::default();
         for &(port, queue) in &worker.rx {
@@ -416,7 +433,8 @@ impl Queues {
             };
             let facts = ports[port].facts();
             let link = ports[port].link();
-            queues.outlets.add(Outlet::new(port, tx, link, facts.batch, facts.ahead));
+            let pace = paces[port].clone();
+            queues.outlets.add(Outlet::new(port, tx, link, facts.batch, facts.ahead, pace));
             if plan.plays_flows(port) {
                 queues.facts.push((port, ports[port].facts().clone()));
             }
@@ -602,12 +620,13 @@ impl Running {
         let (opened, ready) = mpsc::channel();
         let (begin, beginning) = mpsc::channel();
         let (plan, settings) = (self.plan.clone(), self.settings.clone());
+        let paces = self.paces.clone();
         let waker = kit.waker.clone();
         let orders = Orders { index, plan, settings, mailbox, sent_all, kit };
         let mut ports = std::mem::take(&mut self.ports);
         let work = move || {
             let cpu = bind(orders.plan.workers[index].cpu);
-            let queues = Queues::open(&orders.plan, index, &mut ports);
+            let queues = Queues::open(&orders.plan, index, &mut ports, &paces);
             let (queues, error) = match queues {
                 Ok(queues) => (queues, None),
                 Err(error) => (Queues::default(), Some(error)),
@@ -1102,6 +1121,7 @@ impl Running {
             links,
             notes,
             began,
+            pacing: self.pacing(true),
         })
     }
 }
@@ -1113,6 +1133,16 @@ impl Running {
         ports
             .map(|(port, before)| Some(difference(port.interface_counters()?, (*before)?)))
             .collect()
+    }
+
+    /// How each port kept to what was due so far; `over`: nothing more is sent.
+    pub fn pacing(&self, over: bool) -> Vec<PortPacing> {
+        let clock = match self.settings.virtual_time {
+            true => Clock::Virtual,
+            false => Clock::Real(self.start),
+        };
+        let now = squall_port::monotonic();
+        self.paces.iter().map(|pace| pace.so_far(clock, now, over)).collect()
     }
 
     /// When the ports' links went down and came up so far, port by port; on the engine's clock.

@@ -11,7 +11,8 @@ use squall_port::{BATCH, SendError, TxBatch};
 use squall_profile::Late;
 use squall_program::{
     Cursor, Gap, Program, Run, Scratch, Sizes, Timeline,
-    pace::{Audit, Pace, Pacing},
+    audit::bin,
+    pace::{Audit, Pacing},
 };
 use squall_stats::{Fingerprint, Histogram};
 use squall_units::{FCS_LEN, Nanos, Picos, TxMeta};
@@ -66,8 +67,8 @@ pub(crate) struct Transmitter {
     batch: u64,
     hand: Box<Hand>,
     blocked: Blocked,
-    /// The clock of the streams' schedules, and the audit of what left by it.
-    pace: Pace,
+    /// Frames are paced by the port's clock; otherwise they leave as soon as they are due.
+    paced: bool,
     audit: Audit,
     /// With many streams there is one departure histogram for all: one each would push the streams
     /// out of the cache.
@@ -202,7 +203,7 @@ impl Transmitter {
                 done: 0,
             }),
             blocked: Blocked::default(),
-            pace: Pace::new(false),
+            paced: false,
             audit: Audit::new(0.0),
             shared_errors: false,
             overdue: false,
@@ -257,7 +258,7 @@ impl Transmitter {
     }
 
     /// Takes the streams of the plan.
-    pub fn load(&mut self, streams: Vec<Share>) {
+    pub fn load(&mut self, streams: Vec<Share>, outlets: &mut Outlets) {
         let pps = streams
             .iter()
             .filter_map(|s| Some(s.1.asked_pps? / f64::from(s.1.program.segments()) / s.3 as f64))
@@ -270,19 +271,17 @@ impl Transmitter {
                 self.start(i, Picos(0));
             }
         }
-        self.keep_to_rates();
+        self.keep_to_rates(outlets);
     }
 
     /// How much may follow at once after a stall, and what is too much of it, is by the rate at
     /// which all streams send together.
-    fn keep_to_rates(&mut self) {
-        let pps = self
-            .senders
-            .iter()
-            .filter(|s| !s.removed)
-            .map(|s| s.plan.fastest_pps() / s.by as f64)
-            .sum();
-        self.pace.set_pps(pps);
+    fn keep_to_rates(&mut self, outlets: &mut Outlets) {
+        let rates = self.senders.iter().filter(|s| !s.removed);
+        let rates = rates.map(|s| s.plan.fastest_pps() / s.by as f64);
+        let known = rates.clone().all(|pps| pps > 0.0);
+        let pps = rates.sum();
+        outlets.set_rate(self.out, known.then_some(pps));
         self.audit.set_pps(pps);
     }
 
@@ -292,7 +291,7 @@ impl Transmitter {
             |wanted: Late| plan.late == wanted || self.senders.iter().any(|s| s.late == wanted);
         // Streams of a port move together, as their order is part of the schedule; one that catches
         // up hurries all.
-        self.pace.bound(late(Late::Smooth) && !late(Late::CatchUp) && self.clock != Clock::Virtual);
+        self.paced = late(Late::Smooth) && !late(Late::CatchUp) && self.clock != Clock::Virtual;
         self.senders.push(Sender {
             cursor: program.cursor(first, by, number + 1),
             timeline: plan.timeline(Picos(0)),
@@ -329,9 +328,9 @@ impl Transmitter {
 
     /// A stream added while running: begins at `now` plus its start delay, or waits for another's
     /// `next`.
-    pub fn add(&mut self, number: u32, plan: Arc<PlanStream>, now: Picos) {
+    pub fn add(&mut self, number: u32, plan: Arc<PlanStream>, now: Picos, outlets: &mut Outlets) {
         let i = self.take(number, plan, 0, 1);
-        self.keep_to_rates();
+        self.keep_to_rates(outlets);
         self.done = false;
         if self.senders[i].plan.self_start {
             self.start(i, now);
@@ -413,7 +412,7 @@ impl Transmitter {
         }
     }
 
-    pub fn remove(&mut self, number: u32, now: Picos) {
+    pub fn remove(&mut self, number: u32, now: Picos, outlets: &mut Outlets) {
         if let Some(i) = self.find(number) {
             self.dequeue(i);
             let s = &mut self.senders[i];
@@ -421,12 +420,12 @@ impl Transmitter {
             if std::mem::take(&mut s.awaited) {
                 self.ended.push((number, now));
             }
-            self.keep_to_rates();
+            self.keep_to_rates(outlets);
         }
     }
 
     /// From the next gap on; a stream that had no gaps gets its first now.
-    pub fn set_rate(&mut self, number: u32, gap: Gap, now: Picos) {
+    pub fn set_rate(&mut self, number: u32, gap: Gap, now: Picos, outlets: &mut Outlets) {
         let Some(i) = self.find(number) else { return };
         let was_unpaced = self.senders[i].timeline.is_unpaced();
         let s = &mut self.senders[i];
@@ -449,19 +448,44 @@ impl Transmitter {
             self.dequeue(i);
             self.enqueue(i);
         }
-        self.keep_to_rates();
+        self.keep_to_rates(outlets);
     }
 
     /// When something is to be done next; `None`: never, as it stands, or when the link is up again.
     pub fn next_due(&mut self, outlets: &Outlets, end: Picos) -> Option<Picos> {
-        if outlets.of(self.out).is_up() { self.next_departure(end) } else { None }
+        if !outlets.of(self.out).is_up() {
+            return None;
+        }
+        let due = self.next_departure(end)?;
+        Some(if self.paced { Picos(outlets.of(self.out).real(due.0)) } else { due })
+    }
+
+    /// Says what the earliest frame is that has not left, and when it was due.
+    pub fn owe(&mut self, outlets: &mut Outlets) {
+        if !self.paced || self.done || self.down {
+            return;
+        }
+        let at = self.hand.done;
+        let row = self.hand.runs.iter().find(|row| (row.begin..row.end).contains(&at));
+        let first = row.map(|row| self.hand.due(*row, at));
+        let first = first.filter(|&due| at < self.hand.filled && due != u64::MAX);
+        if let Some(due) = first.into_iter().chain(self.earliest()).min() {
+            outlets.owe(self.out, due);
+        }
+    }
+
+    /// When the earliest frame that is not at hand is due.
+    #[inline]
+    fn earliest(&mut self) -> Option<u64> {
+        let senders = &self.senders;
+        self.wheel.earliest(|entry| entry.generation != senders[entry.stream as usize].generation)
     }
 
     fn next_departure(&mut self, end: Picos) -> Option<Picos> {
         if self.hand.done < self.hand.filled || !self.unpaced.is_empty() {
             return Some(Picos(0));
         }
-        self.wheel.next_due().filter(|&due| due < end.0).map(|due| Picos(self.pace.real(due)))
+        self.wheel.next_due().filter(|&due| due < end.0).map(Picos)
     }
 
     fn is_idle(&self) -> bool {
@@ -498,7 +522,7 @@ impl Transmitter {
                 self.done |= turn.budget.is_spent();
                 return false;
             }
-            Clock::Real(_) => self.pace.schedule(at.0).min(end.0.saturating_sub(1)),
+            Clock::Real(_) => self.schedule_at(at, turn.outlets).min(end.0.saturating_sub(1)),
             Clock::Virtual => end.min(turn.until).0.saturating_sub(1),
         };
         if self.wheel.bound() > horizon && self.unpaced.is_empty() {
@@ -513,6 +537,12 @@ impl Transmitter {
         }
         self.send(turn);
         true
+    }
+
+    /// How far the schedule is at `at`.
+    #[inline]
+    fn schedule_at(&self, at: Picos, outlets: &Outlets) -> u64 {
+        if self.paced { outlets.of(self.out).traffic(at.0) } else { at.0 }
     }
 
     /// What becomes due while the link is down does not leave, and not in a burst when it is up
@@ -541,7 +571,7 @@ impl Transmitter {
             self.drop_hand(turn.outlets, LINK_DOWN);
         }
         let begun = !matches!(self.clock, Clock::Real(start) if now < start);
-        let horizon = self.pace.schedule(at.0).min(turn.budget.end.0.saturating_sub(1));
+        let horizon = self.schedule_at(at, turn.outlets).min(turn.budget.end.0.saturating_sub(1));
         let mut given_up = 0;
         while begun
             && given_up < MOST_SKIPPED
@@ -593,6 +623,15 @@ impl Transmitter {
         self.groups.clear();
         self.batch += 1;
         let most = self.limit.min(usize::try_from(budget.packets).unwrap_or(usize::MAX));
+        let mut lag = 0;
+        if self.paced {
+            let outlet = outlets.of(self.out);
+            // The earliest due entry bounds the backlog.
+            if let Some(due) = self.earliest() {
+                horizon = horizon.min(outlet.horizon(at.0, due));
+            }
+            lag = outlet.lag(at.0);
+        }
         let batch = outlets.lend(self.out, most);
         let full = batch.is_empty() && most > 0;
         let most = batch.len();
@@ -608,13 +647,8 @@ impl Transmitter {
                 self.unpaced.push_back(entry.stream);
                 continue;
             }
-            if n == 0 && self.clock != Clock::Virtual {
-                // Of all that are due the first, which is behind most.
-                horizon = horizon.min(self.pace.owing(at.0, entry.due));
-            }
             if matches!(s.late, Late::Drop | Late::Stretch) {
-                let skipped =
-                    s.catch_up(Picos(at.0.saturating_sub(Picos::from(self.pace.lag()).0)), horizon);
+                let skipped = s.catch_up(Picos(at.0.saturating_sub(lag)), horizon);
                 if skipped > 0 {
                     *self.counters.not_sent.entry("late").or_default() +=
                         skipped * u64::from(s.weight);
@@ -744,7 +778,7 @@ impl Transmitter {
                 let after = turn.watch.now();
                 self.counters.sending = self.counters.sending + after.saturating_sub(before);
                 self.blocked.note(before, sent < wanted, &mut self.counters);
-                self.credit(sent, before, after);
+                self.credit(sent, before, after, turn.outlets);
                 sent > 0
             }
             Err(SendError::Frame(reason)) => {
@@ -762,7 +796,7 @@ impl Transmitter {
 
     /// The port has taken the next `sent` frames, between `before` and `after`.
     #[inline]
-    fn credit(&mut self, sent: usize, before: Nanos, after: Nanos) {
+    fn credit(&mut self, sent: usize, before: Nanos, after: Nanos, outlets: &mut Outlets) {
         let (from, to) = (self.hand.done, self.hand.done + sent);
         self.hand.done = to;
         if sent == 0 {
@@ -776,6 +810,9 @@ impl Transmitter {
         // When slot `i` had left.
         let left = |i: usize| first + each * (i + 1 - from) as u64;
         let (mut packets_of_all, mut octets_of_all) = (0, 0);
+        let outlet = outlets.of_mut(self.out);
+        let lag = if self.paced { outlet.lag(took) } else { 0 };
+        let mut longest = 0;
         let mut errors = [0; BATCH];
         let mut late = 0;
         // Of what has an instant: the first frame's, and the last one's.
@@ -788,8 +825,15 @@ impl Transmitter {
             let s = &mut self.senders[row.stream as usize];
             let count = (end - begin) as u64;
             let octets = match s.fixed_len {
-                0 => self.hand.len[begin..end].iter().map(|len| u64::from(len + FCS_LEN)).sum(),
-                _ => u64::from(s.wire_octets) * count,
+                0 => {
+                    let lens = &self.hand.len[begin..end];
+                    longest = lens.iter().fold(longest, |longest, len| longest.max(len + FCS_LEN));
+                    lens.iter().map(|len| u64::from(len + FCS_LEN)).sum()
+                }
+                _ => {
+                    longest = longest.max(s.wire_octets);
+                    u64::from(s.wire_octets) * count
+                }
             };
             let (first_due, last_due) = (self.hand.due(row, begin), self.hand.due(row, end - 1));
             if !virtual_time && first_due != u64::MAX {
@@ -813,6 +857,21 @@ impl Transmitter {
                 }
             }
             let packets = count * u64::from(s.weight);
+            if virtual_time {
+                // Nothing is late.
+            } else if first_due == u64::MAX {
+                outlet.audit_due(took, packets, octets);
+            } else if bin(first_due + lag) == bin(last_due + lag) {
+                outlet.audit_due(first_due + lag, packets, octets);
+            } else {
+                for i in begin..end {
+                    let octets = match s.fixed_len {
+                        0 => self.hand.len[i] + FCS_LEN,
+                        _ => s.wire_octets,
+                    };
+                    outlet.audit_due(self.hand.due(row, i) + lag, s.weight.into(), octets.into());
+                }
+            }
             if s.weight > 1 {
                 self.counters.gso_frames += count;
                 self.counters.segments += packets;
@@ -833,6 +892,9 @@ impl Transmitter {
         }
         if oldest != u64::MAX {
             self.audit.left_in_row((first, oldest), (took, newest), packets_of_all);
+        }
+        if !virtual_time {
+            outlet.audit_left(took, packets_of_all, octets_of_all, longest);
         }
         self.counters.packets += packets_of_all;
         self.counters.octets += octets_of_all;
@@ -923,7 +985,7 @@ impl Transmitter {
 
     /// The port's counters, with how its schedule was kept.
     pub fn port(&self) -> PortTx {
-        let pacing = Pacing::new(&self.pace, &self.audit);
+        let pacing = Pacing::new(&self.audit);
         PortTx { pacing, ..self.counters.clone() }
     }
 

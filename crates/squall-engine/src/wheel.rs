@@ -109,6 +109,17 @@ impl Wheel {
         self.current.front().map(|e| e.due)
     }
 
+    /// The instant of the earliest entry that is not stale; stale ones before it are dropped.
+    pub fn earliest(&mut self, is_stale: impl Fn(&Entry) -> bool) -> Option<u64> {
+        loop {
+            let due = self.next_due()?;
+            match self.current.front() {
+                Some(entry) if is_stale(entry) => _ = self.current.pop_front(),
+                _ => return Some(due),
+            }
+        }
+    }
+
     fn next_tick(&self) -> Option<u64> {
         let near = self.next_bucket();
         let far = self.far.peek().map(|Reverse(e)| e.due >> self.shift);

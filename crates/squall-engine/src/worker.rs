@@ -679,6 +679,16 @@ impl Worker {
         if woken {
             self.read_mail(now);
         }
+        if self.clock != Clock::Virtual {
+            // Before anything is received: what has come during a stall lies by the lag of before.
+            if self.outlets.is_shared() {
+                self.sources.iter_mut().for_each(|source| source.owe(&mut self.outlets));
+            }
+            self.outlets.begin_turn(self.clock.since_start(now).0);
+            if self.outlets.is_shared() {
+                self.sources.iter_mut().for_each(|source| source.begin_turn(now, &self.outlets));
+            }
+        }
         let mut moved = self.receive(now);
         let mut stale = moved || woken;
         let mut open = false;
@@ -1089,6 +1099,13 @@ impl Worker {
         };
         let stalls = self.watch.stalls();
         self.sources.iter().for_each(|source| source.snapshot(full, stalls, &mut snapshot));
+        if let Clock::Real(_) = self.clock {
+            for tx in &mut snapshot.tx {
+                let Some(outlet) = self.outlets.of_port(tx.port) else { continue };
+                let lag = outlet.lag(self.clock.since_start(tx.last).0);
+                (tx.pacing.lag, tx.pacing.moved) = (Picos(lag).as_nanos(), outlet.moved());
+            }
+        }
         snapshot
     }
 }

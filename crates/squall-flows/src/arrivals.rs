@@ -16,7 +16,7 @@ use std::{
 
 use squall_program::{
     Shape, Timeline, mix,
-    pace::{Audit, Pace, Pacing},
+    pace::{Audit, Pacing},
 };
 use squall_units::{Nanos, Picos};
 
@@ -54,8 +54,9 @@ pub(crate) struct Arrivals {
     template_left: Vec<u64>,
     late: Vec<u64>,
     next: Next,
-    /// The clock of the arrivals that have a schedule, and the audit of those that began.
-    pace: Pace,
+    /// By how much the clock of arrivals is less than real time.
+    lag: Nanos,
+    /// Of the arrivals that have a schedule and began.
     audit: Audit,
     /// By template: the line whose users begin its flows.
     closed: Vec<Option<usize>>,
@@ -75,7 +76,8 @@ pub(crate) struct Due {
     pub template: usize,
     /// Which of its template's flows, from 0, over all workers.
     pub number: u64,
-    /// When it was to begin; of a closed loop, when its user was ready.
+    /// When it was to begin. Of a closed loop, when its user was ready, in real time: no schedule
+    /// asked for it before.
     pub at: Nanos,
 }
 
@@ -225,7 +227,7 @@ impl Arrivals {
                 .collect(),
             late: vec![0; load.templates.len()],
             next: Next::default(),
-            pace: Pace::new(true),
+            lag: Nanos::ZERO,
             audit: Audit::new(0.0),
             closed: vec![None; load.templates.len()],
         };
@@ -305,7 +307,6 @@ impl Arrivals {
             1 => self.next.scheduled.map(|(due, _)| due),
             _ => self.next_own(mine),
         };
-        let scheduled = scheduled.map(|due| due + self.pace.lag());
         scheduled.into_iter().chain(self.next.ready.map(|(due, _)| due)).min()
     }
 
@@ -333,7 +334,12 @@ impl Arrivals {
 
     /// How the schedule of arrivals was kept.
     pub fn pacing(&self) -> Pacing {
-        Pacing::new(&self.pace, &self.audit)
+        Pacing { lag: self.lag, ..Pacing::new(&self.audit) }
+    }
+
+    /// By how much the clock of arrivals is less than real time.
+    pub fn keep_lag(&mut self, lag: Nanos) {
+        self.lag = lag;
     }
 
     /// What waited begins, its own start behind `at`.
@@ -427,32 +433,26 @@ impl Arrivals {
         self.late[template]
     }
 
-    /// The next flow that is due by `now`. What has waited for longer than the load's patience is
-    /// given up.
+    /// The next flow that is due by `now`, on the clock of arrivals. What has waited for longer than
+    /// the load's patience, in real time, is given up.
     #[inline]
     pub fn take(&mut self, now: Nanos, mine: impl Mine) -> Option<Due> {
-        let real = Picos::from(now.saturating_sub(self.start)).0;
-        let schedule = Picos(self.pace.schedule(real)).as_nanos();
+        let real = now + self.lag;
         loop {
             let is_due = |(at, _): &(Nanos, usize)| *at <= now;
             let (ready, scheduled) =
                 (self.next.ready.filter(is_due), self.next.scheduled.filter(is_due));
-            let scheduled = scheduled.filter(|(at, _)| at.saturating_sub(self.start) <= schedule);
             let (at, i) = ready.into_iter().chain(scheduled).min()?;
-            if now.saturating_sub(at) > self.patience && self.lines[i].gives_up() {
-                self.give_up(i, now, &mine);
+            if real.saturating_sub(at) > self.patience && self.lines[i].gives_up() {
+                self.give_up(i, real, &mine);
                 continue;
             }
-            let due = Picos::from(at.saturating_sub(self.start)).0;
             let line = &mut self.lines[i];
             let template = line.template(line.number);
             let number = line.number_of(template);
             let (scripted, others) = (line.is_script(), line.is_open() && !mine(template, number));
             // Others' were slept through.
             let paced = line.is_scheduled() && !others;
-            if paced {
-                self.pace.owing(real, due);
-            }
             line.advance();
             let may = self.template_left[template] > 0;
             if may {
@@ -470,9 +470,11 @@ impl Arrivals {
             }
             self.schedule(i);
             if may && paced {
-                self.audit.left(real, due, 1);
+                let since = |at: Nanos| Picos::from(at.saturating_sub(self.start)).0;
+                self.audit.left(since(real), since(at), 1);
             }
             if may && !others {
+                let at = if paced { at } else { at + self.lag };
                 return Some(Due { template, number, at });
             }
         }
@@ -630,12 +632,10 @@ impl Arrivals {
         self.keep_to_rates();
     }
 
-    /// How much may begin at once after a stall, and what is too much of it, is by the rate of all
-    /// open loops together.
+    /// What is too much at once is by the rate of all open loops together.
     fn keep_to_rates(&mut self) {
         let cps = |line: &Line| if let Kind::Open { cps, .. } = line.kind { cps } else { 0.0 };
         let cps = self.lines.iter().map(cps).sum::<f64>() / self.seat.1 as f64;
-        self.pace.set_pps(cps);
         self.audit.set_pps(cps);
     }
 

@@ -32,6 +32,10 @@ use crate::{
 
 /// Room for frames.
 pub trait FrameOutput {
+    /// As [`squall_tcp::Output::due`].
+    #[inline]
+    fn due(&mut self, _tick: u32) {}
+
     /// Room for one frame of `len` octets (without FCS), all of which is then written; more than
     /// one segment's where `cut` says how it is to be cut. `None`: full, ask again later.
     fn frame(&mut self, len: usize, cut: Cut) -> Option<&mut [u8]>;
@@ -158,8 +162,9 @@ pub struct Side {
     /// When the last flow was due, if none is any more: one gap behind it, so that n flows a second
     /// are n.
     arrivals_until: Option<Nanos>,
-    /// The latest instant that it was told.
+    /// The latest instant that it was told, and by how much that is less than real time.
     now: Nanos,
+    lag: Nanos,
 }
 
 /// An open flow.
@@ -329,6 +334,7 @@ impl Side {
             steady: Steady::new(load, settings.start),
             arrivals_until: None,
             now: Nanos::ZERO,
+            lag: Nanos::ZERO,
         };
         if settings.role != Role::Servers {
             let seat = settings.seat();
@@ -530,6 +536,27 @@ impl Side {
         }
     }
 
+    /// From now on the clock of the side, which all calls are given as `now`, is so much less than
+    /// real time. To be called once before what has come is received.
+    pub fn keep_lag(&mut self, lag: Nanos) {
+        self.lag = lag;
+        self.stack.keep_lag(lag);
+        if let Some(clients) = &mut self.clients {
+            clients.arrivals.keep_lag(lag);
+        }
+    }
+
+    /// The frame that is received next arrived at `at`, in real time: what it causes was due then.
+    #[inline]
+    pub fn arrived(&mut self, at: Nanos) {
+        self.stack.arrived(at);
+    }
+
+    /// Real time.
+    fn real(&self) -> Nanos {
+        self.now + self.lag
+    }
+
     /// Takes a frame that came by the port; `cut`: what it was joined from; `near`: what
     /// [`Side::approach`] said of it, or nothing. Whether it was for the side.
     #[inline]
@@ -592,9 +619,10 @@ impl Side {
         if !self.stack.app().apps.calls().is_idle() {
             self.answer_calls(now);
         }
-        if self.steady.is_due(now) {
+        let real = now + self.lag;
+        if self.steady.is_due(real) {
             let counted = self.tallies();
-            self.steady.look(now, counted);
+            self.steady.look(real, counted);
         }
         let Some(clients) = &mut self.clients else { return };
         let calls = self.stack.app().apps.calls().waiting().next().is_some();
@@ -608,7 +636,7 @@ impl Side {
     #[inline]
     pub fn begin(&mut self, now: Nanos, most: usize) -> usize {
         let Some(clients) = &mut self.clients else { return 0 };
-        self.stack.app_mut().each_ended(|template| clients.arrivals.ended(template, now));
+        self.stack.app_mut().each_ended(|template, due| clients.arrivals.ended(template, due));
         let mut begun = 0;
         while begun < most {
             let Some(clients) = &mut self.clients else { break };
@@ -818,13 +846,15 @@ impl Side {
             clients.approach(&self.stack, due.template, place.position);
         }
         let program = clients.program(due);
-        let state = self.stack.app().apps.client(program, due.number as u32, now);
+        let real = now + self.lag;
+        let state = self.stack.app().apps.client(program, due.number as u32, real);
         let mut tries = 1;
         loop {
             let Some(clients) = &mut self.clients else { return };
             clients.templates[due.template].passed(place);
             let of = (clients.templates[due.template].class, program);
-            let begun = Begun::new(due.at, now);
+            let begun = Begun::new(due.at, real);
+            self.stack.due(due.at.min(now));
             let outcome = self.attempt(now, of, place.tuple, state, begun, None);
             let Some(clients) = &mut self.clients else { return };
             match outcome {
@@ -961,8 +991,9 @@ impl Side {
             }
             let of = &clients.templates[number];
             let (of, nth) = ((of.class, of.program), of.number_of_call(clients.seat));
-            let state = self.stack.app().apps.client(of.1, nth, now);
-            match self.attempt(now, of, tuple, state, Begun::new(now, now), Some(&call)) {
+            let real = now + self.lag;
+            let state = self.stack.app().apps.client(of.1, nth, real);
+            match self.attempt(now, of, tuple, state, Begun::new(real, real), Some(&call)) {
                 Ok(()) => {
                     if let Some(clients) = &mut self.clients {
                         clients.templates[number].called += 1;
@@ -1066,8 +1097,9 @@ impl Side {
         self.stopping = Stopping::Draining(now + self.drain);
         // What was due in time still begins, however late this is heard.
         self.begin(now, usize::MAX);
-        self.end_arrivals(now);
-        self.stop_arrivals(now);
+        let real = now + self.lag;
+        self.end_arrivals(real);
+        self.stop_arrivals(real);
         self.go_on_stopping(now);
     }
 
@@ -1209,11 +1241,6 @@ impl Side {
         }
     }
 
-    /// By how much the schedule of arrivals is behind ([`squall_program::pace`]).
-    pub fn lag(&self) -> Nanos {
-        self.clients.as_ref().map_or(Nanos::ZERO, |clients| clients.arrivals.pacing().lag)
-    }
-
     /// What became of the flows so far; `full`: with histograms.
     pub fn statistics(&self, full: bool) -> Statistics {
         let recorder = self.stack.app().apps.observer();
@@ -1262,7 +1289,7 @@ impl Side {
             }
         }
         let (steady, tallies) = match &self.clients {
-            Some(_) => self.steady.so_far(self.now, &self.tallies()),
+            Some(_) => self.steady.so_far(self.real(), &self.tallies()),
             None => (Nanos::ZERO, Vec::new()),
         };
         templates
@@ -1289,9 +1316,9 @@ impl Side {
                 .collect(),
             failed: recorder.failed().to_vec(),
             served: recorder.served().clone(),
-            elapsed: self.now.saturating_sub(self.settings.start),
+            elapsed: self.real().saturating_sub(self.settings.start),
             arrivals: self.clients.as_ref().map_or(Nanos::ZERO, |clients| {
-                let until = self.arrivals_until.unwrap_or(self.now.min(clients.arrivals.end()));
+                let until = self.arrivals_until.unwrap_or(self.real().min(clients.arrivals.end()));
                 until.saturating_sub(self.settings.start)
             }),
             pacing: self
@@ -1636,6 +1663,11 @@ struct Framer<'a, O> {
 }
 
 impl<O: FrameOutput> Output for Framer<'_, O> {
+    #[inline(always)]
+    fn due(&mut self, tick: u32) {
+        self.out.due(tick);
+    }
+
     #[inline(always)]
     fn packet(&mut self, _class: ClassId, flow: &Tuple, len: usize, cut: Cut) -> Option<&mut [u8]> {
         self.link.room(self.now, self.out, flow, len, cut)

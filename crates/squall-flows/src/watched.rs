@@ -60,8 +60,9 @@ pub(crate) struct Recorder {
     recorded: Vec<Recorded>,
     failed: Vec<FailedConversation>,
     served: Served,
-    /// Templates of clients' flows that are gone, to be told to those who begin others.
-    ended: Vec<u32>,
+    /// Templates of clients' flows that are gone, and when what ended them was due: for those who
+    /// begin others.
+    ended: Vec<(u32, Nanos)>,
     /// Of the last flow that is gone: how it ended for its program, and whether that came to its
     /// end.
     gone: Option<(Reason, bool)>,
@@ -154,10 +155,11 @@ impl Watched {
         self.begun.get(id.0 as usize).map(|begun| Nanos(begun.until(now).0))
     }
 
-    /// Hands over the templates of clients' flows that are gone.
+    /// Hands over the templates of clients' flows that are gone, and when that was due.
     #[inline]
-    pub fn each_ended(&mut self, mut each: impl FnMut(usize)) {
-        self.apps.observer_mut().ended.drain(..).for_each(|template| each(template as usize));
+    pub fn each_ended(&mut self, mut each: impl FnMut(usize, Nanos)) {
+        let ended = self.apps.observer_mut().ended.drain(..);
+        ended.for_each(|(template, due)| each(template as usize, due));
     }
 
     #[inline]
@@ -178,7 +180,7 @@ impl Application for Watched {
         let Event::Gone(reason) = event else { return self.apps.on_event(socket, event) };
         let program = self.apps.program(socket.state());
         self.apps.on_event(socket, event);
-        let (id, now) = (socket.id().0 as usize, socket.now());
+        let (id, now, due) = (socket.id().0 as usize, socket.real(), socket.due());
         let begun = match self.beginning.take() {
             // It is over before it was said to have begun, as flows over UDP may be.
             Some(begun) => {
@@ -187,7 +189,7 @@ impl Application for Watched {
             }
             None => self.begun.get(id).copied().unwrap_or_default(),
         };
-        self.apps.observer_mut().over(program, reason, self.stopping, now, begun);
+        self.apps.observer_mut().over(program, reason, self.stopping, (now, due), begun);
     }
 
     #[inline]
@@ -278,7 +280,7 @@ impl Recorder {
         program: ProgramId,
         reason: Reason,
         stopping: bool,
-        now: Nanos,
+        (now, due): (Nanos, Nanos),
         begun: Begun,
     ) {
         let (reason, finished) = self.gone.take().unwrap_or((reason, false));
@@ -304,7 +306,7 @@ impl Recorder {
             }
         }
         if client {
-            self.ended.push(template);
+            self.ended.push((template, due));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_profile::{At, Mistakes, Profile, Said, SplitOf};
+use squall_profile::{At, Late, Mistakes, Profile, Said, SplitOf};
 use squall_replay::{
     Cache, Numbers, Replay, Speed, Split, SplitBy, Timing, TooLong, split::By, stats::Settings,
 };
@@ -28,6 +28,8 @@ pub struct PlanReplay {
     pub elsewhere: bool,
     /// No multiplier changes that: its instants are promised elsewhere.
     pub fixed: bool,
+    /// What to do with late frames.
+    pub late: Late,
     /// What is read, and its own schedule.
     pub replay: Replay,
 }
@@ -44,6 +46,7 @@ impl PlanReplay {
             speed: (1, 1),
             elsewhere: false,
             fixed: false,
+            late: Late::Smooth,
             replay,
         }
     }
@@ -93,7 +96,8 @@ pub(crate) fn compile(
         let start = Picos::from(said.start);
         let end = said.duration.map(|time| Picos(start.0.saturating_add(Picos::from(time).0)));
         let waits = said.after.is_some();
-        PlanReplay { start, waits, end, ..PlanReplay::new(&said.name, ports, replay) }
+        let late = said.late;
+        PlanReplay { start, waits, end, late, ..PlanReplay::new(&said.name, ports, replay) }
     };
     let mut replays: Vec<_> = profile.replays.iter().map(of).collect();
     let opened = opened.unwrap_or(&profile.replays);

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use squall_units::Nanos;
 
 use crate::{
-    At, Said,
+    At, Late, Said,
     emit::{count, duration, texts},
 };
 
@@ -42,6 +42,7 @@ pub struct Replay {
     pub preload: bool,
     /// No frame leaves before it is told to.
     pub held: bool,
+    pub late: Late,
     /// What tells the packets of two ports apart.
     pub split: Option<(SplitOf, Said)>,
     /// The two ports are exchanged.
@@ -82,6 +83,7 @@ impl Default for Replay {
             limit: None,
             preload: false,
             held: false,
+            late: Late::Smooth,
             split: None,
             reverse: false,
             unique: None,
@@ -221,6 +223,7 @@ impl Replay {
         set("limit", self.limit.map(count));
         set("preload", flag(self.preload));
         set("held", flag(self.held));
+        set("late", (self.late != Late::default()).then(|| json!(self.late.to_string())));
         let split = self.split.as_ref().map(|(of, said)| json!({ of.key(): said.text }));
         set("split", split);
         set("reverse", flag(self.reverse));

@@ -6,7 +6,9 @@
 //! not know ports, clocks or threads.
 #![forbid(unsafe_code)]
 
+pub mod audit;
 mod build;
+pub mod clock;
 mod departures;
 mod fill;
 pub mod kernel;

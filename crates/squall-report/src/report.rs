@@ -543,6 +543,44 @@ pub struct TxReport {
     pub departure_error_ns: Option<Distribution>,
     /// Hash of all frames' octets, independent of their order, hexadecimal; only on request.
     pub fingerprint: Option<String>,
+    /// How the port kept to what was due, all its sources added up: what the verdict reads. `null`
+    /// without a schedule.
+    #[serde(default)]
+    pub pacing: Option<PortPacing>,
+}
+
+/// What left a port against what was due there, in the window with the largest surplus for what is
+/// allowed, among windows of 0.27 ms to 0.55 s.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PortPacing {
+    /// Unit of the counts: `packets` or `octets` (L2, FCS included), whichever is nearer to its
+    /// limit.
+    pub unit: String,
+    /// Start of the window, since the start of the run, and its length.
+    pub at_s: f64,
+    pub over_s: f64,
+    /// Number that left in the window, and the number due in as long a time.
+    pub left: u64,
+    pub due: u64,
+    /// How much more may leave: two frames or 1 ms of the port's load, plus 1 % of what was due.
+    pub allowed: u64,
+    /// Total delay of the port's clock by stalls, made up for or not, and how much of it was left
+    /// at the last departure.
+    pub moved_s: f64,
+    pub lag_s: f64,
+    /// From then on the delay could not be made up for before the end, and frames left at up to
+    /// twice the rate; `null`: never.
+    pub hurries_since_s: Option<f64>,
+    /// Frames received by flows on a port without receive timestamps: when their answers were due
+    /// is known only roughly.
+    pub uncertain_packets: u64,
+}
+
+impl PortPacing {
+    /// Number that left beyond the number due.
+    pub fn surplus(&self) -> u64 {
+        self.left.saturating_sub(self.due)
+    }
 }
 
 /// Frames that reached the process. Octets are L2, FCS included.

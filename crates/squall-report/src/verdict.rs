@@ -48,7 +48,16 @@ pub struct Facts {
 pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     let mut verdict = Verdict { ended_by: facts.ended_by, ..Verdict::default() };
     let duration = report.duration_s;
-    report.sources.iter().for_each(|source| judge_source(source, duration, &mut verdict));
+    for source in &report.sources {
+        // A device sees the port: where that was audited, its sources explain and do not decide.
+        let of_it = |port: &&PortReport| source.ports.contains(&port.name);
+        let pacing = report.ports.iter().filter(of_it).filter_map(|port| port.tx.pacing.as_ref());
+        let lag_s = pacing.map(|pacing| pacing.lag_s).reduce(f64::max);
+        judge_source(source, duration, lag_s, &mut verdict);
+    }
+    for port in &report.ports {
+        judge_pacing(port, report, &mut verdict);
+    }
     let stopped =
         matches!(facts.ended_by, EndedBy::Running | EndedBy::Stopped | EndedBy::Criterion)
             || facts.ended_by.signal().is_some();
@@ -105,7 +114,13 @@ pub fn behind(duration_s: f64) -> f64 {
     (duration_s * BEHIND).max((duration_s * SHORT_BEHIND).clamp(LEAST_S, MOST_SHORT_BEHIND_S))
 }
 
-fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
+/// `port_lag_s`: by how much the clock of its ports lagged at the end, where they are audited.
+fn judge_source(
+    source: &SourceRecord,
+    duration: f64,
+    port_lag_s: Option<f64>,
+    verdict: &mut Verdict,
+) {
     let flows = source.unit == "flows";
     let name = match flows {
         true => format!("template {:?}", source.name),
@@ -144,13 +159,15 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
         said |= forgiven;
     }
     // Where frames are missing, that says it.
-    if !said && source.lag_s > behind(duration) {
+    // Where its port lagged as much, that says it once for all sources.
+    let own_lag = port_lag_s.is_none_or(|lag_s| source.lag_s > lag_s);
+    if !said && own_lag && source.lag_s > behind(duration) {
         let text = format!("it ended {:.1} ms later than scheduled", source.lag_s * 1e3);
         say(limit, with_starved(text, limit, source), advice(limit));
     }
     let beyond =
         |excess: &Excess| excess.beyond_s > excess.allowed_s && excess.surplus_packets > FEW;
-    if let Some(excess) = source.excess.filter(beyond) {
+    if let Some(excess) = source.excess.filter(beyond).filter(|_| port_lag_s.is_none()) {
         say(
             ReasonCode::Burst,
             with_starved(burst(&excess, &source.unit), ReasonCode::Burst, source),
@@ -198,6 +215,53 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
             format!("none of {count} flows completed ({})", why.join(", ")),
             hint,
         );
+    }
+}
+
+/// What left the port, all sources together, against what was due there.
+fn judge_pacing(port: &PortReport, report: &Report, verdict: &mut Verdict) {
+    let Some(pacing) = &port.tx.pacing else { return };
+    let sources = report.sources.iter().filter(|source| source.ports.contains(&port.name));
+    let starved = sources.max_by(|a, b| a.starved_s.total_cmp(&b.starved_s));
+    let explained = |text: String, code| match starved {
+        Some(source) => with_starved(text, code, source),
+        None => text,
+    };
+    if let Some(since) = pacing.hurries_since_s {
+        let code = starved.map_or(ReasonCode::GeneratorBound, |s| limit(s, report.duration_s));
+        let text = format!(
+            "port {}: at {since:.3} s it was too late to keep to the schedule ({:.1} ms of delay \
+             in the run); from then on frames left at up to twice the rate",
+            port.name,
+            pacing.moved_s * 1e3
+        );
+        let hint = if code == ReasonCode::Starved { STARVED_HINT } else { "" };
+        verdict.say(code, explained(text, code), hint);
+        return;
+    }
+    if pacing.lag_s > behind(report.duration_s) {
+        let code = starved.map_or(ReasonCode::GeneratorBound, |s| limit(s, report.duration_s));
+        let text = format!(
+            "port {}: it ended {:.1} ms later than scheduled",
+            port.name,
+            pacing.lag_s * 1e3
+        );
+        let hint = if code == ReasonCode::Starved { STARVED_HINT } else { "" };
+        verdict.say(code, explained(text, code), hint);
+    }
+    if pacing.surplus() > pacing.allowed {
+        let text = format!(
+            "port {}: {} {} left in {:.1} ms at {:.3} s, {} more than were due in such a time ({} \
+             allowed)",
+            port.name,
+            pacing.left,
+            pacing.unit,
+            pacing.over_s * 1e3,
+            pacing.at_s,
+            pacing.surplus(),
+            pacing.allowed
+        );
+        verdict.say(ReasonCode::Burst, explained(text, ReasonCode::Burst), BURST_HINT);
     }
 }
 

@@ -173,6 +173,11 @@ pub enum SendError {
 
 /// Room for what leaves.
 pub trait Output {
+    /// Packets from now on were due at this tick of real time: 2^16 ns, the lower half of their
+    /// number. Those that answer others were due when these arrived.
+    #[inline]
+    fn due(&mut self, _tick: u32) {}
+
     /// Room for one IP packet of `len` octets, all of which the stack then writes; more than one
     /// segment's where `cut` says how it is to be cut (offsets from the start of the IP packet).
     /// `None`: full, ask again later. `class` is [`ClassId::STRAY`] for what belongs to no flow.

@@ -8,7 +8,7 @@ use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, RST, SYN};
 use crate::{
     Application, ClassId, Counters, Event, Reason, congestion,
     congestion::initial_window,
-    core::{Found, MOST_OWED, rto},
+    core::{Found, MOST_OWED, lagging, rto},
     flow::{Bits, Duration, Flow, NO_EXTRA, State},
     packet::{Bad, Ip, Key, Options, PLAIN4, STAMPED4, Segment, TcpHeader, sack_blocks},
     seq::{distance, le, lt, max},
@@ -232,6 +232,7 @@ impl<A: Application> Stack<A> {
         flow: u32,
         segment: &Segment<'_>,
     ) -> Option<ControlFlow<()>> {
+        let lag = self.core.lag;
         let (f, class) = self.core.parts(flow);
         let payload = segment.payload;
         let (bits, state) = (f.bits, f.bits.state());
@@ -290,7 +291,7 @@ impl<A: Application> Stack<A> {
             f.snd_una = segment.ack;
             fin_acked = !talks && state != State::FinWait2 && acked == flight;
             if stamps && let Some((_, echo)) = segment.timestamps {
-                let ms = stamp(now).wrapping_sub(echo);
+                let ms = stamp(now + lag).wrapping_sub(echo);
                 if echo != 0 && ms < 1 << 20 {
                     sample(f, (ms * 1049).max(524));
                 }
@@ -362,6 +363,7 @@ impl<A: Application> Stack<A> {
     /// once, one a little later; or as the tunables say.
     #[inline(always)]
     fn acknowledge_later(&mut self, now: Nanos, flow: u32, octets: usize, push: bool) {
+        let lag = self.core.lag;
         let (f, class) = self.core.parts(flow);
         let delay = class.delayed_ack;
         let due = match class.tunables.ack_octets {
@@ -380,7 +382,7 @@ impl<A: Application> Stack<A> {
             self.core.pressed |= room.saturating_add(MOST_OWED) <= class.window;
             self.ack_now(flow);
         } else if !f.bits.has(Bits::ACK_NOW) {
-            f.ack_at = (tick(now).wrapping_add(delay + 1)) as u16;
+            f.ack_at = (tick(now).wrapping_add(lagging(lag, delay) + 1)) as u16;
             f.bits.set(Bits::ACK_LATER);
         }
     }
@@ -445,7 +447,7 @@ impl<A: Application> Stack<A> {
     fn sample_syn(&mut self, now: Nanos, flow: u32, acked: bool) {
         let f = &mut self.core.flows[flow];
         if acked && f.bits.has(Bits::TIMING) && f.bits.retries() == 0 {
-            let ms = stamp(now) as u16;
+            let ms = stamp(now + self.core.lag) as u16;
             let us = u32::from(ms.wrapping_sub(f.rtt_sent)) * 1049;
             sample(f, us.max(524));
         }
@@ -706,6 +708,7 @@ impl<A: Application> Stack<A> {
         flight: u32,
     ) -> ControlFlow<()> {
         let ack = segment.ack;
+        let lag = self.core.lag;
         let (f, class) = self.core.parts(flow);
         let acked = ack.wrapping_sub(f.snd_una);
         f.snd_una = ack;
@@ -720,10 +723,10 @@ impl<A: Application> Stack<A> {
             segment
                 .timestamps
                 .filter(|(_, echo)| *echo != 0)
-                .map(|(_, echo)| stamp(now).wrapping_sub(echo))
+                .map(|(_, echo)| stamp(now + lag).wrapping_sub(echo))
         } else if f.bits.has(Bits::TIMING) && le(f.ts_recent, ack) {
             f.bits.clear(Bits::TIMING);
-            Some(u32::from((stamp(now) as u16).wrapping_sub(f.rtt_sent)))
+            Some(u32::from((stamp(now + lag) as u16).wrapping_sub(f.rtt_sent)))
         } else {
             None
         };

@@ -47,7 +47,8 @@ pub(crate) struct Core<S> {
     spare_addresses6: Vec<u32>,
     /// Flows that have something to send, in their order. A flow that went may still stand here:
     /// [`Bits::QUEUED`] tells.
-    pub queue: VecDeque<u32>,
+    /// Each with the tick of its cause: [`Core::cause_tick`].
+    pub queue: VecDeque<(u32, u32)>,
     pub answers: VecDeque<Answer>,
     pub classes: Vec<Class>,
     pub strays: Strays,
@@ -59,6 +60,16 @@ pub(crate) struct Core<S> {
     challenges: (Nanos, u32),
     /// A flow owes its peer an acknowledgement of [`MOST_OWED`] octets.
     pub pressed: bool,
+    /// By how much `now` is less than real time ([`crate::Stack::keep_lag`]), and was before that.
+    pub lag: Nanos,
+    pub lag_before: Nanos,
+    /// When the packet that is received next arrived, in real time; 0: now.
+    pub arrived: Nanos,
+    /// When the flow that is begun next was due, on the clock of timers; 0: now.
+    pub due: Nanos,
+    /// When what is happening was due: the clock of timers, and ticks of real time.
+    pub cause: Nanos,
+    pub cause_tick: u32,
     /// Flows not in TIME-WAIT.
     pub active: u32,
     pub time_wait: u32,
@@ -130,6 +141,7 @@ impl Class {
 /// A packet that needs no flow to be sent.
 pub(crate) struct Answer {
     pub class: ClassId,
+    pub cause_tick: u32,
     pub tuple: Tuple,
     pub len: u8,
     pub octets: [u8; 104],
@@ -175,6 +187,12 @@ impl<S: Copy + Default> Core<S> {
             ip_id: 0,
             challenges: (Nanos::ZERO, 0),
             pressed: false,
+            lag: Nanos::ZERO,
+            lag_before: Nanos::ZERO,
+            arrived: Nanos::ZERO,
+            due: Nanos::ZERO,
+            cause: Nanos::ZERO,
+            cause_tick: 0,
             active: 0,
             time_wait: 0,
         }
@@ -220,6 +238,7 @@ impl<S: Copy + Default> Core<S> {
                 + self.spare_extras.capacity()
                 + self.spare_addresses6.capacity())
                 * 4
+            + self.queue.capacity() * 4
     }
 
     // Finding flows.
@@ -385,7 +404,7 @@ impl<S: Copy + Default> Core<S> {
         let class = &self.classes[usize::from(f.class)];
         let ends = match f.bits.has(Bits::RTX) {
             true => f.rtx_at,
-            false => tick(now).wrapping_add(class.time_wait + 1),
+            false => tick(now).wrapping_add(lagging(self.lag, class.time_wait) + 1),
         };
         let scaled = if f.bits.wscale().is_some() { WaitBits::SCALED } else { 0 };
         let wait = Wait {
@@ -538,7 +557,7 @@ impl<S: Copy + Default> Core<S> {
         let bits = &mut self.flows[flow].bits;
         if !bits.has(Bits::QUEUED) {
             bits.set(Bits::QUEUED);
-            self.queue.push_back(flow);
+            self.queue.push_back((flow, self.cause_tick));
         }
     }
 
@@ -603,6 +622,25 @@ impl<S: Copy + Default> Core<S> {
 
     // Time.
 
+    /// What happens now was due at `at`, on the clock of timers.
+    #[inline]
+    pub fn caused_at(&mut self, at: Nanos) {
+        (self.cause, self.cause_tick) = (at, tick(at + self.lag));
+    }
+
+    /// A packet is received: what it causes was due when it arrived. The lag of then counts: what
+    /// arrived during a stall of ours lay apart, and so do the timers that it starts.
+    #[inline]
+    pub fn caused_by_packet(&mut self, now: Nanos) {
+        match std::mem::take(&mut self.arrived) {
+            Nanos::ZERO => self.caused_at(now),
+            arrived => {
+                (self.cause, self.cause_tick) =
+                    (arrived.saturating_sub(self.lag_before), tick(arrived));
+            }
+        }
+    }
+
     /// Ticks until a retransmission (RFC 6298).
     #[inline]
     pub fn rto(&self, flow: u32) -> u32 {
@@ -616,7 +654,7 @@ impl<S: Copy + Default> Core<S> {
     pub fn start_rtx(&mut self, now: Nanos, flow: u32, wait: u32) {
         let f = &mut self.flows[flow];
         // One more: the tick that runs is partly over.
-        f.rtx_at = tick(now).wrapping_add(wait + 1);
+        f.rtx_at = tick(now).wrapping_add(lagging(self.lag, wait) + 1);
         f.bits.set(Bits::RTX);
         let at = f.rtx_at;
         self.wake(now, flow, at);
@@ -757,7 +795,13 @@ impl<S: Copy + Default> Core<S> {
             self.strays.answers_dropped += 1;
             return false;
         }
-        self.answers.push_back(Answer { class, tuple: key.tuple(), len: len as u8, octets });
+        self.answers.push_back(Answer {
+            class,
+            cause_tick: self.cause_tick,
+            tuple: key.tuple(),
+            len: len as u8,
+            octets,
+        });
         true
     }
 
@@ -878,6 +922,13 @@ fn hash4(secret: [u64; 2], addresses: u64, ports: u32, udp: bool) -> u32 {
     hash::fast(secret, addresses, u64::from(ports) << 16 | u64::from(udp))
 }
 
+/// Ticks of a protocol's timer. While a lag is regained, the clock of timers is up to 0.8 % faster
+/// than real time, in which no such timer may be early either.
+#[inline]
+pub(crate) fn lagging(lag: Nanos, wait: u32) -> u32 {
+    if lag == Nanos::ZERO { wait } else { wait + (wait / 124 + 1).min(ticks(lag)) }
+}
+
 /// Ticks until a retransmission (RFC 6298).
 #[inline]
 pub(crate) fn rto<S>(f: &Flow<S>, class: &Class) -> u32 {
@@ -903,8 +954,23 @@ pub struct Socket<'a, S> {
 }
 
 impl<S: Copy + Default> Socket<'_, S> {
+    /// On the clock of timers.
     pub fn now(&self) -> Nanos {
         self.now
+    }
+
+    /// Real time: what is measured, is by this.
+    #[inline]
+    pub fn real(&self) -> Nanos {
+        self.now + self.core.lag
+    }
+
+    /// When what is happening was due, on the clock of timers: the instant of a timer, or that at
+    /// which a packet arrived. A program's next timer counts from it, so that one that was served
+    /// late does not move those after it.
+    #[inline]
+    pub fn due(&self) -> Nanos {
+        self.core.cause
     }
 
     pub fn id(&self) -> FlowId {

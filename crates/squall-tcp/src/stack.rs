@@ -50,6 +50,8 @@ impl<A: Application> Stack<A> {
         if self.core.find(hash, &key).is_some() {
             return Err(ConnectError::InUse);
         }
+        let due = std::mem::take(&mut self.core.due);
+        self.core.caused_at(if due == Nanos::ZERO { now } else { due });
         let tcp_state = if key.udp { State::Udp } else { State::SynSent };
         let Some(flow) = self.core.allocate(class, &key, hash, tcp_state, state) else {
             self.core.strays.table_full += 1;
@@ -122,6 +124,25 @@ impl<A: Application> Stack<A> {
         self.core.table.memory() > NEAR
     }
 
+    /// By how much the clock of timers, which all calls are given as `now`, is less than real time.
+    /// Round-trip times and time stamps are of real time.
+    /// Called once before what has arrived is received: packets that arrived meanwhile lie by the
+    /// lag of before.
+    pub fn keep_lag(&mut self, lag: Nanos) {
+        self.core.lag_before = std::mem::replace(&mut self.core.lag, lag);
+    }
+
+    /// The flow that is begun next was due at `due`, on the clock of timers.
+    pub fn due(&mut self, due: Nanos) {
+        self.core.due = due;
+    }
+
+    /// The packet that is received next arrived at `at`, in real time. What it causes is then due.
+    #[inline]
+    pub fn arrived(&mut self, at: Nanos) {
+        self.core.arrived = at;
+    }
+
     /// When [`Stack::advance`] is to be called again at the latest, if nothing else happens before.
     pub fn next_due(&self) -> Option<Nanos> {
         self.core.next_due()
@@ -141,6 +162,7 @@ impl<A: Application> Stack<A> {
         self.core.pressed = false;
         while let Some(answer) = self.core.answers.front() {
             let len = usize::from(answer.len);
+            out.due(answer.cause_tick);
             let Some(packet) =
                 out.packet(answer.class, &answer.tuple, len, squall_units::Cut::WHOLE)
             else {
@@ -160,17 +182,18 @@ impl<A: Application> Stack<A> {
             self.core.answers.pop_front();
             packets += 1;
         }
-        while let Some(flow) = self.core.queue.pop_front() {
+        while let Some((flow, cause)) = self.core.queue.pop_front() {
             if !self.core.flows[flow].bits.has(Bits::QUEUED) {
                 continue;
             }
+            out.due(cause);
             match self.write_plain(now, flow, out) {
                 Short::Sent => {
                     packets += 1;
                     continue;
                 }
                 Short::Room => {
-                    self.core.queue.push_front(flow);
+                    self.core.queue.push_front((flow, cause));
                     return packets;
                 }
                 Short::Long => (),
@@ -180,9 +203,9 @@ impl<A: Application> Stack<A> {
             match sent.left {
                 Left::Nothing => self.core.flows[flow].bits.clear(Bits::QUEUED),
                 // Others come first.
-                Left::Turn => self.core.queue.push_back(flow),
+                Left::Turn => self.core.queue.push_back((flow, cause)),
                 Left::Room => {
-                    self.core.queue.push_front(flow);
+                    self.core.queue.push_front((flow, cause));
                     self.settle(now, flow);
                     return packets;
                 }
@@ -216,6 +239,7 @@ impl<A: Application> Stack<A> {
         if matches!(state, State::Closed | State::TimeWait) {
             return None;
         }
+        self.core.caused_at(now);
         let result = f(&mut self.app, &mut Socket { core: &mut self.core, flow, now });
         self.settle(now, flow);
         Some(result)
@@ -264,6 +288,7 @@ impl<A: Application> Stack<A> {
         let strays = &mut self.core.strays;
         strays.packets_in += 1;
         strays.octets_in += packet.len() as u64;
+        self.core.caused_by_packet(now);
         if self.receive_usual(now, packet, verify, near) {
             return;
         }
@@ -356,6 +381,8 @@ impl<A: Application> Stack<A> {
     /// A timer of the flow fired; it is out of the wheel.
     fn expired(&mut self, now: Nanos, flow: u32) {
         let (rtx, app, ack) = self.core.due(now, flow);
+        let at = self.core.wheel.instant(self.core.wheel.now());
+        self.core.caused_at(at.min(now));
         let bits = &mut self.core.flows[flow].bits;
         if ack {
             bits.clear(Bits::ACK_LATER);
@@ -373,6 +400,8 @@ impl<A: Application> Stack<A> {
             }
         }
         if app {
+            let at = self.core.wheel.instant_near(self.core.flows[flow].app_at);
+            self.core.caused_at(at.min(now));
             self.core.flows[flow].bits.clear(Bits::APP);
             self.tell(now, flow, Event::Timer);
         }

@@ -132,6 +132,12 @@ impl Wheel {
         Nanos((self.now + ahead as u64) << TICK_BITS)
     }
 
+    /// When tick `at` began or begins, at most 2^30 ticks away.
+    pub fn instant_near(&self, at: u32) -> Nanos {
+        let ahead = i64::from(at.wrapping_sub(self.now as u32) as i32);
+        Nanos(self.now.saturating_add_signed(ahead) << TICK_BITS)
+    }
+
     /// Takes out the next flow that is due until `now`; `None` when there is none, and the wheel
     /// stands at `now`.
     pub fn expire(&mut self, flows: &mut impl Links, now: Nanos) -> Option<u32> {

@@ -125,7 +125,7 @@ impl<A: Application> Stack<A> {
             id: core.ip_id,
         };
         if stamps {
-            header.write::<STAMPED4>(packet, [ALIGNED_STAMPS, stamp(now), f.ts_recent]);
+            header.write::<STAMPED4>(packet, [ALIGNED_STAMPS, stamp(now + core.lag), f.ts_recent]);
         } else {
             header.write::<PLAIN4>(packet, [0; 3]);
         }
@@ -154,7 +154,7 @@ impl<A: Application> Stack<A> {
         }
         if !bits.has(Bits::TIMESTAMPS | Bits::TIMING) {
             f.bits.set(Bits::TIMING);
-            (f.ts_recent, f.rtt_sent) = (f.snd_nxt, stamp(now) as u16);
+            (f.ts_recent, f.rtt_sent) = (f.snd_nxt, stamp(now + core.lag) as u16);
         }
         if flight == 0 || !bits.has(Bits::RTX) {
             f.bits.set_retries(0);
@@ -432,6 +432,7 @@ impl<A: Application> Stack<A> {
         }
         let numbers = len + u32::from(fin);
         self.write_segment(flow, out, nxt, numbers, &options, Kind::New)?;
+        let lag = self.core.lag;
         let (f, class) = self.core.parts(flow);
         f.snd_nxt = nxt.wrapping_add(numbers);
         if fin {
@@ -443,7 +444,7 @@ impl<A: Application> Stack<A> {
         }
         if !f.bits.has(Bits::TIMESTAMPS | Bits::TIMING) {
             f.bits.set(Bits::TIMING);
-            (f.ts_recent, f.rtt_sent) = (f.snd_nxt, stamp(now) as u16);
+            (f.ts_recent, f.rtt_sent) = (f.snd_nxt, stamp(now + lag) as u16);
         }
         class.counters.sent += u64::from(len);
         if flight == 0 || !f.bits.has(Bits::RTX) {
@@ -526,8 +527,11 @@ impl<A: Application> Stack<A> {
     pub(crate) fn options(&self, now: Nanos, flow: u32) -> Words {
         let f = &self.core.flows[flow];
         let stamps = f.bits.has(Bits::TIMESTAMPS);
-        let mut options =
-            if stamps { Words::stamps(stamp(now), f.ts_recent) } else { Words::default() };
+        let mut options = if stamps {
+            Words::stamps(stamp(now + self.core.lag), f.ts_recent)
+        } else {
+            Words::default()
+        };
         if f.extra != NO_EXTRA && f.bits.has(Bits::SACK) {
             let mut blocks = [(0, 0); 4];
             let most = if stamps { 3 } else { 4 };
@@ -683,7 +687,7 @@ impl<A: Application> Stack<A> {
         if let Some(scale) = scale.filter(|_| bsd) {
             options.push(scale);
         }
-        let stamps = (stamp(now), if answers { ts_recent } else { 0 });
+        let stamps = (stamp(now + self.core.lag), if answers { ts_recent } else { 0 });
         match (bits.has(Bits::SACK), bits.has(Bits::TIMESTAMPS)) {
             (sack, true) => {
                 options.push(if sack { 0x0402_080a } else { 0x0101_080a });
@@ -730,7 +734,7 @@ impl<A: Application> Stack<A> {
         f.bits.clear(Bits::HEAD | Bits::ACK_NOW | Bits::ACK_LATER);
         if bits.retries() == 0 {
             f.bits.set(Bits::TIMING);
-            f.rtt_sent = stamp(now) as u16;
+            f.rtt_sent = stamp(now + self.core.lag) as u16;
         }
         if !f.bits.has(Bits::RTX) {
             let rto = self.core.rto(flow);

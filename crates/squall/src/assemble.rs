@@ -18,8 +18,9 @@ use squall_units::{L1_OVERHEAD, Nanos};
 use crate::{
     report::{
         Asked, CaptureSample, Contention, Cpu, EndedBy, EqualBins, InterfaceReport, KnownBy,
-        LinkEvent, NodeClock, Patterns, PortReport, PortSample, ReceiverRx, Report, RxReport,
-        SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
+        LinkEvent, NodeClock, Patterns, PortPacing, PortReport, PortSample, ReceiverRx, Report,
+        RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict,
+        WorkerReport,
         source::{SourceKind, SourceRecord},
     },
     sources,
@@ -281,6 +282,7 @@ impl Merged {
             departure_error_ns: distribution(&self.all_departures(p, plan)),
             fingerprint: (context.fingerprint && !t.unhashed)
                 .then(|| t.fingerprint.unwrap_or_default().to_string()),
+            pacing: None,
         };
         let queues = &self.rx[p];
         let (packets, octets) =
@@ -700,6 +702,30 @@ pub(crate) fn tell_links(report: &mut Report, links: &[Vec<squall_port::LinkEven
             up: e.up,
         };
         port.link_events = events.iter().map(event).collect();
+    }
+}
+
+/// Puts into the ports' reports how they kept to what was due.
+pub(crate) fn tell_pacing(report: &mut Report, pacing: &[squall_engine::PortPacing]) {
+    let sources = &report.sources;
+    for (port, pacing) in report.ports.iter_mut().zip(pacing) {
+        if pacing.worst.is_none() && pacing.hurries_since.is_none() {
+            continue;
+        }
+        let worst = pacing.worst.unwrap_or_default();
+        let here = sources.iter().filter(|source| source.ports.contains(&port.name));
+        port.tx.pacing = Some(PortPacing {
+            unit: if worst.octets { "octets" } else { "packets" }.into(),
+            at_s: worst.at.as_secs_f64(),
+            over_s: worst.over.as_secs_f64(),
+            left: worst.left,
+            due: worst.due,
+            allowed: worst.allowed,
+            moved_s: pacing.moved.as_secs_f64(),
+            lag_s: here.map(|source| source.lag_s).fold(0.0, f64::max),
+            hurries_since_s: pacing.hurries_since.map(|at| at.as_nanos().as_secs_f64()),
+            uncertain_packets: pacing.uncertain,
+        });
     }
 }
 

@@ -118,6 +118,7 @@ pub(crate) fn tell(replay: &Replay, replayed: &Replayed, sources: &mut [SourceRe
     };
     for source in sources.iter_mut().filter(|source| source.replay == Some(replayed.number)) {
         source.unread_s = if has_rate { replayed.dry.as_secs_f64() } else { 0.0 };
+        source.lag_s += replayed.stretched.as_secs_f64();
         source.fault = replayed.error.as_ref().map(ToString::to_string);
     }
 }

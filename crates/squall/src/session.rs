@@ -812,6 +812,11 @@ impl Opened {
             take: self.take,
             linger: options.linger.map_or(LINGER, Duration::from),
             common: self.session.clock.map(common).unwrap_or_default(),
+            tolerance: {
+                let duration =
+                    self.plan.stop.duration.map_or(0.0, |duration| duration.as_secs_f64());
+                Nanos((verdict::behind(duration) * 1e9) as u64)
+            },
         };
         let context = assemble::Context {
             started: SystemTime::now(),
@@ -1106,6 +1111,7 @@ impl Run {
             let first = self.first_attack();
             report.sources.extend(sources::flows(load, &kept, first));
         }
+        assemble::tell_pacing(&mut report, &self.running.pacing(false));
         report.verdict = verdict::judge(&report, &merged.facts(EndedBy::Running, &report));
         report.flows = load;
         report.capture =
@@ -1521,6 +1527,7 @@ impl Run {
         // A node that waited for others had nothing more to do.
         let waited = self.sent_all && plan.others_send();
         report.cut_short = stopped && would_end && !waited;
+        assemble::tell_pacing(&mut report, &outcome.pacing);
         report.verdict = verdict::judge(&report, &merged.facts(ended_by, &report));
         if self.failed.is_empty() {
             self.failed.extend(self.criteria.iter().flat_map(|one| one.check(&report)));

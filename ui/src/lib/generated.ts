@@ -708,6 +708,11 @@ export interface TxReport {
   departure_error_ns: Distribution | null;
   /** Hash of all frames' octets, independent of their order, hexadecimal; only on request. */
   fingerprint: string | null;
+  /**
+   * How the port kept to what was due, all its sources added up: what the verdict reads. `null`
+   * without a schedule.
+   */
+  pacing: PortPacing | null;
 }
 
 /** Summary and histogram, in nanoseconds unless the name says otherwise. */
@@ -729,6 +734,41 @@ export interface Distribution {
   max: number;
   /** Non-empty bins, ascending: `[lower edge, upper edge, count]`, upper exclusive. */
   bins: [number, number, number][];
+}
+
+/**
+ * What left a port against what was due there, in the window with the largest surplus for what is
+ * allowed, among windows of 0.27 ms to 0.55 s.
+ */
+export interface PortPacing {
+  /**
+   * Unit of the counts: `packets` or `octets` (L2, FCS included), whichever is nearer to its limit.
+   */
+  unit: string;
+  /** Start of the window, since the start of the run, and its length. */
+  at_s: number;
+  over_s: number;
+  /** Number that left in the window, and the number due in as long a time. */
+  left: number;
+  due: number;
+  /** How much more may leave: two frames or 1 ms of the port's load, plus 1 % of what was due. */
+  allowed: number;
+  /**
+   * Total delay of the port's clock by stalls, made up for or not, and how much of it was left at
+   * the last departure.
+   */
+  moved_s: number;
+  lag_s: number;
+  /**
+   * From then on the delay could not be made up for before the end, and frames left at up to twice
+   * the rate; `null`: never.
+   */
+  hurries_since_s: number | null;
+  /**
+   * Frames received by flows on a port without receive timestamps: when their answers were due is
+   * known only roughly.
+   */
+  uncertain_packets: number;
 }
 
 /** Frames that reached the process. Octets are L2, FCS included. */

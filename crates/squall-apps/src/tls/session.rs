@@ -251,7 +251,7 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
     fn established(&mut self) {
         let state = *self.socket.state();
         self.apps.tell_established(&state, self.socket.now());
-        let at = self.socket.now() + HANDSHAKE;
+        let at = self.socket.due() + HANDSHAKE;
         self.socket.wake_at(at);
         self.received(&[]);
     }
@@ -449,6 +449,9 @@ impl<S: FlowSocket> FlowSocket for Plain<'_, S> {
 
     fn now(&self) -> Nanos {
         self.socket.now()
+    }
+    fn due(&self) -> Nanos {
+        self.socket.due()
     }
     fn id(&self) -> FlowId {
         self.socket.id()

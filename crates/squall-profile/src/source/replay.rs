@@ -10,7 +10,7 @@ use super::{
     raw::word,
     read::{Count, Placed, Read, Reader, table},
 };
-use crate::{Port, Replay, Said, SpeedOf, SplitOf, TooLong};
+use crate::{Late, Port, Replay, Said, SpeedOf, SplitOf, TooLong};
 
 table! {
     /// Captures that are sent again, next to the other sources of the profile.
@@ -58,6 +58,8 @@ table! {
         preload: bool,
         /// true: frames leave only when asked for, a number at a time (`step`). Default false.
         held: bool,
+        /// The policy for late frames. Default "smooth".
+        late: Late,
         /// How to choose the port of a packet, one of: { auto = "first" } (or bridge, router,
         /// client, server), { cidr = "10.0.0.0/8" }, { regex = "^10[.]" }, { mac =
         /// "02:00:00:00:00:01" }, { cache = "FILE" } (of squall prep or tcpprep), { port = true }
@@ -234,6 +236,7 @@ fn replay(
         limit: some(table.limit),
         preload: table.preload.is_some_and(|preload| preload.value),
         held: table.held.is_some_and(|held| held.value),
+        late: table.late.map_or(Late::default(), |late| late.value),
         split,
         reverse: table.reverse.is_some_and(|reverse| reverse.value),
         unique: some(table.unique_ip).filter(|loops| *loops > 0),

@@ -817,6 +817,7 @@ fn replay() -> impl Strategy<Value = Replay> {
             limit,
             preload: b,
             held: a,
+            late: if b { Late::Drop } else { Late::Smooth },
             split: split.filter(|_| two),
             reverse: two && b,
             unique: limit.filter(|loops| *loops > 0),

@@ -44,7 +44,7 @@ pub(super) const BROKEN: usize = 14;
 /// The device map is empty: the interface is gone.
 pub(super) const GONE: usize = 15;
 pub(super) const SEEN: usize = 16;
-/// How the schedule is kept ([`crate::pace`]), picoseconds: what may follow at once (`u64::MAX`:
+/// How the schedule is kept ([`crate::clock`]), picoseconds: what may follow at once (`u64::MAX`:
 /// all), by how much the schedule is behind the clock, when that was right, and all that it was
 /// moved by.
 pub(super) const ALLOWED: usize = 17;
@@ -150,7 +150,7 @@ pub struct Clock {
     pub last: Picos,
     pub packets: u64,
     pub octets: u64,
-    /// How much schedule may follow at once after a stall ([`crate::pace::allowance`]), the rest
+    /// How much schedule may follow at once after a stall ([`crate::clock::Allowance`]), the rest
     /// being regained slowly; `None`: all.
     pub allowance: Option<Nanos>,
 }

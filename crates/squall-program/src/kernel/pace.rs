@@ -8,7 +8,7 @@ use squall_bpf::{Alu, Asm, Cond, Label, Reg::*, Size::U64, helper, tracepoints::
 use squall_units::FCS_LEN;
 
 use super::{Maps, Stream, Tables, frame, layout::*};
-use crate::pace::REGAIN;
+use crate::clock::REGAIN;
 
 /// Stack of the program. The first two are the callback's: what time it is, and what it waits for.
 const WAITED: i16 = -8;
@@ -135,7 +135,7 @@ fn wait(a: &mut Asm, ends: Ends, callback: Label, signed: bool) {
 }
 
 /// From the clock in R0 to where the schedule is, picoseconds in R2 and in memory; before the
-/// start, `early`. The schedule lags behind the clock, as [`crate::pace::Pace`] has it, when the
+/// start, `early`. The schedule lags behind the clock, as [`crate::clock::PortClock`] has it, when the
 /// frame that is due at R9 is late by more than is allowed.
 fn since_start(a: &mut Asm, early: Label) {
     let (regained, on_time, kept) = (a.label(), a.label(), a.label());

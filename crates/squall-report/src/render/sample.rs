@@ -224,6 +224,7 @@ fn port(
             sending_s: if sent > 0 { 11.9 } else { 0.0 },
             departure_error_ns: None,
             fingerprint: (sent > 0).then(|| "9f86d081884c7d659a2feaa0c55ad015".into()),
+            pacing: None,
         },
         rx: RxReport {
             packets: received,

@@ -6,7 +6,6 @@ use super::human;
 use super::table::{Cell, Style, Table, printable, truncate, wrap};
 use crate::report::{
     Distribution, EndedBy, LinkEvent, PartReport, PortReport, Report, StreamReport, VerdictStatus,
-    source::SourceRecord,
 };
 
 /// Rows that fit a screen or two; the rest is in the JSON.
@@ -327,11 +326,11 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     for reason in &verdict.reasons {
         out.extend(wrap(&reason.to_string(), width - 2, 2).iter().map(|line| format!("  {line}")));
     }
-    for source in &report.sources {
+    for port in &report.ports {
         // Of a run that is far from its limits it says nothing.
-        let near = source.excess.is_some_and(|excess| excess.beyond_s * 2.0 > excess.allowed_s);
-        let told = schedule_of(source).filter(|_| near || !report.verdict.valid);
-        let lines = told.map(|text| wrap(&text, width - 2, 2));
+        let near = port.tx.pacing.as_ref().is_some_and(|p| p.surplus() * 2 > p.allowed);
+        let lines = schedule_of(port).filter(|_| near || !report.verdict.valid);
+        let lines = lines.map(|text| wrap(&text, width - 2, 2));
         out.extend(
             lines.into_iter().flatten().map(|line| Style::Dim.paint(&format!("  {line}"), color)),
         );
@@ -357,22 +356,21 @@ pub fn cut_short(report: &Report) -> String {
     }
 }
 
-/// How a source kept its schedule; `None`: it has none.
-pub fn schedule_of(source: &SourceRecord) -> Option<String> {
-    let excess = source.excess?;
+/// How a port kept its schedule; `None`: it has none.
+pub fn schedule_of(port: &PortReport) -> Option<String> {
+    let pacing = port.tx.pacing.as_ref()?;
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
     let mut text = format!(
-        "{}: excess of at most {} over the schedule in any {} ({} allowed), bursts of at most {} \
-         beyond it",
-        source.name,
-        ms(excess.beyond_s),
-        ms(excess.window_s),
-        ms(excess.allowed_s),
-        human::count(excess.largest_burst_packets),
+        "{}: at most {} {} more than were due in any window, in {} ({} allowed)",
+        port.name,
+        human::count(pacing.surplus()),
+        pacing.unit,
+        ms(pacing.over_s),
+        human::count(pacing.allowed),
     );
-    if source.moved_s > 0.0 {
+    if pacing.moved_s > 0.0 {
         text +=
-            &format!("; delayed {} by stalls, {} at the end", ms(source.moved_s), ms(source.lag_s));
+            &format!("; delayed {} by stalls, {} at the end", ms(pacing.moved_s), ms(pacing.lag_s));
     }
     Some(text)
 }

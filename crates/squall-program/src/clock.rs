@@ -1,0 +1,333 @@
+//! The traffic clock of a port: real time less a lag, shared by all sources and workers of the
+//! port.
+//!
+//! A sender that the machine stopped for some milliseconds owes frames afterwards. Sent at once
+//! they are a burst that no profile asked for, and a policer or a short queue drops them: the loss
+//! would be ours and look like the device's. A device sees the port, not its sources, so the port
+//! has one clock. What is owed up to an [`Allowance`] follows at once; the rest becomes lag, which
+//! moves all sources together, so that frames that lay apart stay apart. The lag is regained at
+//! 0.8 %: in any window of W the schedule moves by at most 1.008 W and the allowance.
+//!
+//! Once the lag cannot be regained before the planned end, no run of the port can be valid. The
+//! clock then hurries: it regains at up to twice the rate, so that what was asked is sent.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use squall_units::{Nanos, Picos};
+
+/// Schedule time that may follow at once after a stall. Below the 1 ms of the audit, because a
+/// sender may be stopped again between deciding and sending.
+const ALLOWANCE: Nanos = Nanos(750_000);
+/// The same for a port of few frames, in gaps between them: two frames.
+const ALLOWANCE_GAPS: f64 = 1.5;
+/// Part of real time by which lag is regained, and part in a hurry.
+pub const REGAIN: u64 = 125;
+const REGAIN_IN_A_HURRY: u64 = 1;
+/// Without a planned end: lag that is too much, and the part of the time that has passed which is
+/// allowed beyond it.
+const MOST_LAG: Nanos = Nanos(10_000_000);
+
+/// Schedule time that a port may send at once after a stall; picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance(pub u64);
+
+impl Allowance {
+    /// Of a port that sends `pps` frames a second in all; `None`: not known.
+    pub fn of(pps: Option<f64>) -> Self {
+        let slow = pps.filter(|pps| *pps > 0.0).map_or(Nanos::ZERO, |pps| {
+            // An hour is as good as any longer time, and picoseconds of it fit.
+            Nanos((ALLOWANCE_GAPS * 1e9 / pps).min(3.6e12) as u64)
+        });
+        Self(Picos::from(ALLOWANCE.max(slow)).0)
+    }
+}
+
+/// When the run of a port is to end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Planned {
+    /// `None`: by a count, or never.
+    pub end: Option<Picos>,
+    /// By how much the schedule may lag at the end.
+    pub tolerance: Nanos,
+}
+
+/// Lock-free: workers of one port share it. Picoseconds since the start of the run.
+#[derive(Debug)]
+pub struct PortClock {
+    /// The real instant at which all lag is regained, and [`HURRY`]. The lag at any instant follows
+    /// from it, and raising the lag is a maximum, whichever worker comes first.
+    even: AtomicU64,
+    /// All that ever became lag.
+    moved: AtomicU64,
+    /// Since when it hurries; `u64::MAX`: it does not.
+    hurries: AtomicU64,
+    planned: Planned,
+}
+
+/// Set in [`PortClock::even`] when lag is regained in a hurry. Instants are below.
+const HURRY: u64 = 1 << 63;
+
+/// [`PortClock::even`], once read.
+#[derive(Clone, Copy, Debug)]
+struct Even(u64);
+
+impl Even {
+    fn part(self) -> u64 {
+        if self.0 & HURRY == 0 { REGAIN } else { REGAIN_IN_A_HURRY }
+    }
+
+    fn at(self) -> u64 {
+        self.0 & !HURRY
+    }
+
+    #[inline]
+    fn lag(self, at: u64) -> u64 {
+        // Mostly there is none.
+        match self.at().checked_sub(at) {
+            None => 0,
+            Some(left) => left / self.part(),
+        }
+    }
+
+    /// With a lag of `lag` at `at`.
+    fn with(self, at: u64, lag: u64) -> u64 {
+        at.saturating_add(lag.saturating_mul(self.part())).min(HURRY - 1) | (self.0 & HURRY)
+    }
+}
+
+impl PortClock {
+    pub fn new(planned: Planned) -> Self {
+        Self {
+            even: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            hurries: AtomicU64::new(u64::MAX),
+            planned,
+        }
+    }
+
+    #[inline]
+    fn even(&self) -> Even {
+        Even(self.even.load(Relaxed))
+    }
+
+    /// By how much traffic time is less than real time at `at`.
+    #[inline]
+    pub fn lag(&self, at: u64) -> u64 {
+        self.even().lag(at)
+    }
+
+    /// Traffic time at real time `at`.
+    #[inline]
+    pub fn traffic(&self, at: u64) -> u64 {
+        at.saturating_sub(self.lag(at))
+    }
+
+    /// The real time at which traffic time is `due`, if nothing happens until then.
+    #[inline]
+    pub fn real(&self, due: u64) -> u64 {
+        let even = self.even();
+        if due >= even.at() {
+            return due;
+        }
+        let part = u128::from(even.part());
+        let sum = u128::from(due) * part + u128::from(even.at());
+        u64::try_from(sum.div_ceil(part + 1)).unwrap_or(u64::MAX)
+    }
+
+    /// Traffic time at `at`, when the earliest frame that has not left was due at `due`: never
+    /// later than the allowance after that. `passed` is the time since the caller last came; in a
+    /// hurry twice that may follow at once.
+    #[inline]
+    pub fn owing(&self, at: u64, due: u64, passed: u64, allowance: Allowance) -> u64 {
+        let even = self.even();
+        let now = at.saturating_sub(even.lag(at));
+        if now.saturating_sub(due) <= allowance.0 {
+            return now;
+        }
+        self.raise(even, at, due, passed, allowance)
+    }
+
+    #[cold]
+    fn raise(&self, even: Even, at: u64, due: u64, passed: u64, allowance: Allowance) -> u64 {
+        let lag = even.lag(at);
+        let now = at.saturating_sub(lag);
+        let hurries = even.0 & HURRY != 0;
+        let allowed = if hurries { allowance.0.max(passed.saturating_mul(2)) } else { allowance.0 };
+        let excess = now.saturating_sub(due).saturating_sub(allowed);
+        if excess == 0 {
+            return now;
+        }
+        let lag = lag + excess;
+        self.even.fetch_max(even.with(at, lag), Relaxed);
+        self.moved.fetch_add(excess, Relaxed);
+        if !hurries && self.is_too_much(at, lag) {
+            self.hurries.fetch_min(at, Relaxed);
+            self.even.fetch_max(Even(HURRY).with(at, lag), Relaxed);
+        }
+        now - excess
+    }
+
+    /// Whether `lag` cannot be regained in time.
+    fn is_too_much(&self, at: u64, lag: u64) -> bool {
+        match self.planned.end {
+            Some(end) => {
+                let regained = end.0.saturating_sub(at) / REGAIN;
+                lag.saturating_sub(regained) > Picos::from(self.planned.tolerance).0
+            }
+            None => lag > Picos::from(MOST_LAG).0.saturating_add(at / REGAIN),
+        }
+    }
+
+    /// All that the schedule was moved by, regained or not.
+    pub fn moved(&self) -> Nanos {
+        Picos(self.moved.load(Relaxed)).as_nanos()
+    }
+
+    /// Since when it hurries, because lag could not be regained in time.
+    pub fn hurries_since(&self) -> Option<Picos> {
+        let since = self.hurries.load(Relaxed);
+        (since != u64::MAX).then_some(Picos(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000_000;
+
+    fn clock() -> PortClock {
+        PortClock::new(Planned { end: Some(Picos(10_000 * MS)), tolerance: Nanos(10_000_000) })
+    }
+
+    fn fast() -> Allowance {
+        Allowance::of(Some(10_000.0))
+    }
+
+    #[test]
+    fn lag_beyond_the_allowance_is_regained_slowly_by_all() {
+        let clock = clock();
+        assert_eq!(clock.owing(10 * MS, 9_500_000_000, 0, fast()), 10 * MS, "allowed");
+        // A stall of 8 ms.
+        assert_eq!(clock.owing(18 * MS, 10 * MS, 8 * MS, fast()), 10 * MS + 750_000_000);
+        assert_eq!((clock.lag(18 * MS), clock.moved()), (7_250_000_000, Nanos(7_250_000)));
+        assert_eq!(clock.traffic(143 * MS), 143 * MS - 6_250_000_000);
+        assert_eq!(clock.traffic(943 * MS), 943 * MS);
+        for due in [11 * MS, 40 * MS, 900 * MS, 2000 * MS] {
+            let real = clock.real(due);
+            assert!(clock.traffic(real) >= due && clock.traffic(real - 1000) < due, "{due}");
+        }
+    }
+
+    #[test]
+    fn a_source_that_comes_seldom_has_no_exemption() {
+        let clock = clock();
+        // Two stalls in a row: the second one is no licence to send all that is owed.
+        clock.owing(20 * MS, 0, 20 * MS, fast());
+        assert_eq!(clock.owing(40 * MS, 750_000_000, 20 * MS, fast()), 1_500_000_000);
+    }
+
+    #[test]
+    fn the_larger_lag_of_two_workers_holds() {
+        let clock = clock();
+        clock.owing(20 * MS, 10 * MS, 0, fast());
+        clock.owing(20 * MS, 15 * MS, 0, fast());
+        assert_eq!(clock.traffic(20 * MS), 10 * MS + 750_000_000);
+        clock.owing(20 * MS, 5 * MS, 0, fast());
+        assert_eq!(clock.traffic(20 * MS), 5 * MS + 750_000_000);
+    }
+
+    #[test]
+    fn lag_that_cannot_be_regained_in_time_is_regained_at_twice_the_rate() {
+        let clock = clock();
+        // Of 200 ms, 80 at most are regained in 10 s.
+        clock.owing(300 * MS, 100 * MS, 200 * MS, fast());
+        assert_eq!(clock.hurries_since(), Some(Picos(300 * MS)));
+        let lag = clock.lag(300 * MS);
+        assert_eq!(clock.lag(350 * MS), lag - 50 * MS);
+        // In a hurry twice the time since the last turn may follow at once.
+        let traffic = clock.traffic(400 * MS);
+        assert_eq!(clock.owing(400 * MS, traffic - 20 * MS, 10 * MS, fast()), traffic);
+        assert_eq!(clock.owing(400 * MS, traffic - 30 * MS, 10 * MS, fast()), traffic - 10 * MS);
+        let real = clock.real(traffic + MS);
+        assert!(clock.traffic(real) >= traffic + MS && clock.traffic(real - 1000) < traffic + MS);
+    }
+
+    #[test]
+    fn without_a_planned_end_lag_is_judged_by_the_time_that_has_passed() {
+        let clock = PortClock::new(Planned::default());
+        clock.owing(100 * MS, 90 * MS, 0, fast());
+        assert_eq!(clock.hurries_since(), None);
+        clock.owing(110 * MS, 90 * MS, 0, fast());
+        assert_eq!(clock.hurries_since(), Some(Picos(110 * MS)));
+    }
+
+    #[test]
+    fn a_port_of_few_frames_may_send_two_of_them_at_once() {
+        assert_eq!(Allowance::of(Some(20.0)).0, 75 * MS);
+        assert_eq!(Allowance::of(Some(1e6)).0, 750_000_000);
+        assert_eq!(Allowance::of(None).0, 750_000_000);
+    }
+
+    #[test]
+    fn of_a_slow_port_two_frames_may_follow_at_once_and_its_rate_holds() {
+        // 100 a second, stopped for 12 ms ten times a second: by 0.75 ms and 0.8 % it would lose a
+        // tenth of its rate.
+        let (clock, slow) = (clock(), Allowance::of(Some(100.0)));
+        let (gap, mut next, mut now, mut most) = (10 * MS, 0u64, 0u64, 0);
+        for turn in 0..10_000u64 {
+            now += if turn % 100 == 0 { 12 * MS } else { MS };
+            let traffic = clock.owing(now, next, 0, slow);
+            let mut frames = 0;
+            while next <= traffic {
+                (next, frames) = (next + gap, frames + 1);
+            }
+            most = most.max(frames);
+        }
+        assert!(clock.lag(now) < MS && most <= 2, "{} {most}", clock.lag(now));
+    }
+
+    #[test]
+    fn no_window_has_more_of_the_schedule_than_itself_and_what_is_allowed() {
+        // A frame is due each 100 us; the sender is stopped now and then, for 0 to 60 ms.
+        let gap = MS / 10;
+        for seed in 1..50u64 {
+            let clock = PortClock::new(Planned {
+                end: Some(Picos(3000 * MS)),
+                tolerance: Nanos(10_000_000_000),
+            });
+            let (mut random, mut now, mut next, mut left) = (seed, 0u64, 0u64, Vec::new());
+            while now < 3000 * MS {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                now += if (random >> 33).is_multiple_of(500) {
+                    (random >> 40) % (60 * MS)
+                } else {
+                    20_000_000
+                };
+                let traffic = clock.owing(now, next, 0, fast());
+                while next <= traffic {
+                    left.push(now);
+                    next += gap;
+                }
+            }
+            let most = |window: u64| {
+                let mut from = 0;
+                (0..left.len())
+                    .map(|to| {
+                        while left[to] - left[from] > window {
+                            from += 1;
+                        }
+                        (to - from + 1) as u64
+                    })
+                    .max()
+                    .unwrap()
+            };
+            for window in [MS, 5 * MS, 10 * MS, 100 * MS] {
+                let allowed = (window + window / 100 + MS) / gap + 2;
+                assert!(most(window) <= allowed, "{window} {}", most(window));
+            }
+        }
+    }
+}
