@@ -409,7 +409,7 @@ fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Asked, VerdictStatus};
+    use crate::report::{Asked, PortPacing, VerdictStatus};
 
     fn facts(ended_by: EndedBy) -> Facts {
         let none = Vec::new();
@@ -478,6 +478,53 @@ mod tests {
             reasons[0].text.contains("300 packets") && reasons[0].text.contains("90 more"),
             "{reasons:?}"
         );
+    }
+
+    /// Two sources of port A, of which each has kept to its own schedule.
+    fn on_one_port(pacing: PortPacing) -> Verdict {
+        let source = |name: &str| SourceRecord {
+            name: name.into(),
+            ports: vec!["A".into()],
+            lag_s: pacing.lag_s,
+            excess: Some(Excess { beyond_s: 1.0, surplus_packets: 9, ..Excess::default() }),
+            ..paced(&[])
+        };
+        let sources = vec![source("one"), source("two")];
+        let mut port = PortReport { name: "A".into(), ..PortReport::default() };
+        port.tx.pacing = Some(pacing);
+        let report = Report { duration_s: 10.0, sources, ports: vec![port], ..Report::default() };
+        judge(&report, &facts(EndedBy::Duration))
+    }
+
+    #[test]
+    fn the_port_decides_where_it_is_audited() {
+        let pacing = PortPacing {
+            unit: "octets".into(),
+            over_s: 0.001,
+            left: 150,
+            due: 100,
+            allowed: 50,
+            ..PortPacing::default()
+        };
+        assert!(on_one_port(pacing.clone()).valid, "what sources say decides nothing");
+        let burst = on_one_port(PortPacing { left: 151, ..pacing.clone() });
+        assert_eq!(burst.reasons.len(), 1);
+        assert_eq!(burst.reasons[0].code, ReasonCode::Burst);
+        assert!(
+            burst.reasons[0].text.contains("151 octets left in 1.0 ms at 0.000 s, 51 more"),
+            "{}",
+            burst.reasons[0].text
+        );
+        let late = on_one_port(PortPacing { lag_s: 0.5, ..pacing.clone() });
+        assert_eq!(late.reasons.len(), 1, "once, not for each source: {:?}", late.reasons);
+        let hurried = on_one_port(PortPacing {
+            hurries_since_s: Some(2.5),
+            left: 1000,
+            lag_s: 0.5,
+            ..pacing
+        });
+        assert_eq!(hurried.reasons.len(), 1, "the first cause: {:?}", hurried.reasons);
+        assert!(hurried.reasons[0].text.contains("at 2.500 s"), "{}", hurried.reasons[0].text);
     }
 
     #[test]

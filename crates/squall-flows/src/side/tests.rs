@@ -920,6 +920,62 @@ fn a_server_over_udp_whose_client_ends_first_is_not_refused() {
     assert_eq!(all.strays.icmp_out, 0);
 }
 
+/// When clients sent, in ms of real time: a hundred calls begin a millisecond apart, then the side is
+/// stopped for 20 ms four times. `lags`: its clock takes the stalls as lag, as a port's does.
+fn speech(lags: bool) -> Vec<u64> {
+    let rtp = squall_apps::builtin::rtp(60);
+    let mut of = load(open(1000));
+    (of.templates[0].client, of.templates[0].server) = (rtp.client, rtp.server);
+    of.limits.flows = Some(100);
+    let Lab { sides: [mut clients, mut servers], wires: [mut there, mut back], .. } = Lab::new(&of);
+    let (mut sent, mut lag) = (Vec::new(), 0);
+    for ms in 1..1000u64 {
+        let real = Nanos(ms * MS);
+        for frame in there.arrived(real) {
+            servers.receive(real, &frame, Cut::WHOLE, Near::default());
+        }
+        servers.advance(real);
+        back.now = real;
+        servers.transmit(real, &mut back);
+        let stalled = (201..=280).contains(&ms);
+        if stalled && !ms.is_multiple_of(20) {
+            continue;
+        }
+        if lags && stalled {
+            // All but what follows at once.
+            lag += 19;
+        }
+        clients.keep_lag(Nanos(lag * MS));
+        let now = Nanos((ms - lag) * MS);
+        for frame in back.arrived(real) {
+            clients.arrived(real);
+            clients.receive(now, &frame, Cut::WHOLE, Near::default());
+        }
+        clients.advance(now);
+        clients.begin(now, 64);
+        there.now = real;
+        let before = there.frames.len();
+        clients.transmit(now, &mut there);
+        sent.extend((before..there.frames.len()).map(|_| ms));
+    }
+    sent
+}
+
+#[test]
+fn calls_stay_apart_after_stalls_and_count_from_when_they_were_due() {
+    let most = |sent: &[u64], from: u64| {
+        let in_ms = |ms: u64| sent.iter().filter(|at| **at == ms).count();
+        (from..1000).map(in_ms).max().unwrap_or(0)
+    };
+    // Five packets are due each millisecond, or as many of the next one as a tick of 66 us moves.
+    let sent = speech(true);
+    assert!(most(&sent, 100) <= 12, "{}", most(&sent, 100));
+    // Without lag all that was due in a stall leaves at once, but not again and again.
+    let sent = speech(false);
+    assert!(most(&sent, 200) >= 90, "{}", most(&sent, 200));
+    assert!(most(&sent, 320) <= 12, "{}", most(&sent, 320));
+}
+
 /// A server that closes its TLS session first; what becomes of the client when the server then
 /// resets the flow, or before.
 fn reset_by_the_server(behind_its_end: bool) -> FlowStatistics {
