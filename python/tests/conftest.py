@@ -9,7 +9,7 @@ _number = itertools.count()
 Address = Callable[..., str]
 
 
-def until(true: Callable[[], object], seconds: float = 20) -> None:
+def until(true: Callable[[], object], seconds: float = 60) -> None:
     """Waits for what others bring about, however busy the machine is."""
     end = time.monotonic() + seconds
     while not true():

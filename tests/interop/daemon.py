@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-from tools import in_a_lab
+from tools import in_a_lab, slowness
 from secure import (
     API,
     OCTETS,
@@ -46,7 +46,7 @@ def sent():
     return int(COUNTER.read_text())
 
 
-def sends(patience=10, what="nothing is sent"):
+def sends(patience=60, what="nothing is sent"):
     before, deadline = sent(), time.monotonic() + patience
     while sent() < before + RATE // 10:
         expect(time.monotonic() < deadline, f"{what}: {sent() - before} frames in {patience} s")
@@ -55,14 +55,14 @@ def sends(patience=10, what="nothing is sent"):
 
 def goes_on(seconds, what):
     """Frames leave all the while, but for as long as the machine may be busy with others."""
-    end = last = time.monotonic()
-    end += seconds
-    before = sent()
+    end = time.monotonic() + seconds
+    # Counted in looks of 0.1 s, as a machine that is stopped meanwhile does not look either.
+    before, looks = sent(), 0
     while time.monotonic() < end:
         time.sleep(0.1)
-        if sent() > before:
-            before, last = sent(), time.monotonic()
-        expect(time.monotonic() - last < LEASE / 2, f"{what}: nothing is sent any more")
+        now = sent()
+        before, looks = now, 0 if now > before else looks + 1
+        expect(looks * 0.1 < LEASE / 2, f"{what}: nothing is sent any more")
 
 
 def stops(within, what):
@@ -76,11 +76,18 @@ def stops(within, what):
         expect(
             last - since < within + 5, f"{what}: frames are sent {last - since:.1f} s later still"
         )
+    most = within * slowness()
     check(
-        last - since < within,
-        f"{what}: frames were sent for {last - since:.1f} s, expected less than {within} s",
+        last - since < most,
+        f"{what}: frames were sent for {last - since:.1f} s, expected less than {most:.1f} s",
     )
     return last - since
+
+
+def soon(took, what):
+    """A daemon that ends has ended."""
+    most = 2 * slowness()
+    check(took < most, f"{what}: {took:.2f} s, expected less than {most:.2f} s")
 
 
 everywhere = []
@@ -123,10 +130,10 @@ class Served:
         since = time.monotonic()
         self.daemon.process.send_signal(how)
         try:
-            return self.daemon.process.wait(10), time.monotonic() - since
+            return self.daemon.process.wait(60), time.monotonic() - since
         except subprocess.TimeoutExpired:
             self.kill()
-            raise Failed("the daemon goes on after more than 10 s") from None
+            raise Failed("the daemon goes on after more than 60 s") from None
 
     def clean(self):
         """Nothing is left of what was under way."""
@@ -544,7 +551,7 @@ def sigterm_ends_all_within_two_seconds(folder):
         with open_ones:
             status, took = served.terminate(how)
             check(status == 0, f"{how.name}: exit status {status}: {daemon.words()[-1000:]}")
-            check(took < 2, f"{how.name}: {took:.2f} s, expected less than 2 s")
+            soon(took, how.name)
             longest = max(longest, took)
             stops(0.1, how.name)
         wrong = [line for line in daemon.words().splitlines() if " INFO " not in line]
@@ -592,10 +599,8 @@ def it_starts_again_and_again(folder):
             served.kill()
         else:
             status, took = served.terminate()
-            check(
-                (status, took < 2) == (0, True),
-                f"restart {number}: exit status {status} after {took:.1f} s",
-            )
+            check(status == 0, f"restart {number}: exit status {status} after {took:.1f} s")
+            soon(took, f"restart {number}")
         if number % 5 == 0:
             # One that is killed while it starts is in nobody's way.
             serve = [
@@ -801,7 +806,8 @@ def disks_that_are_full_or_read_only_are_told(folder):
         served.free()
         full.unlink()
         status, took = served.terminate()
-        check(status == 0 and took < 2, f"exit status {status} after {took:.1f} s")
+        check(status == 0, f"exit status {status} after {took:.1f} s")
+        soon(took, "the end")
         daemon.said.close()
         daemon = served.start()
         row = daemon.ask("GET", f"{API}/runs/{run}").json()
@@ -1007,7 +1013,8 @@ def captures_of_otg_stop_at_once(folder):
     took.sort()
     served.terminate()
     check(
-        took[0] < 0.1, f"seconds that stop_capture of two ports took: {[round(t, 3) for t in took]}"
+        took[0] < 0.1 * slowness(),
+        f"seconds that stop_capture of two ports took: {[round(t, 3) for t in took]}",
     )
     return f"{took[len(took) // 2] * 1000:.0f} ms, at most {took[-1] * 1000:.0f} ms"
 

@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 from flows import NGINX, inside, wait
-from tools import Failed, run, same, wait_idle
+from tools import Failed, run, same, slowness, wait_idle
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
@@ -249,7 +249,7 @@ def labelled(labels, seen):
         at = first.get((int(label["protocol"]), ends))
         if at is None:
             raise Failed(f"no frame of {label}")
-        if not -0.05 < at - float(label["begin"]) < 1:
+        if not -0.05 < at - float(label["begin"]) < slowness():
             raise Failed(f"{at - float(label['begin']):.3f} s behind its label: {label}")
         attacks |= {(int(label["protocol"]), ends), (int(label["protocol"]), ends[2:] + ends[:2])}
     attacked = ipaddress.ip_network("10.78.1.0/24")

@@ -27,7 +27,7 @@ import time
 import traceback
 import warnings
 
-from tools import Failed, in_a_lab
+from tools import Failed, in_a_lab, slowness
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = os.path.abspath(os.environ.get("SQUALL", str(ROOT / "target/debug/squall")))
@@ -206,7 +206,7 @@ class Daemon:
             f"the daemon ended with {self.process.poll()}: {self.words()[-2000:]}",
         )
 
-    def until(self, path, good, patience=10):
+    def until(self, path, good, patience=60):
         deadline = time.monotonic() + patience
         while True:
             found = self.ask("GET", path).json()
@@ -289,7 +289,7 @@ class WebSocket:
             if first & 15 == 1:
                 return json.loads(data)
 
-    def until(self, kind, patience=5):
+    def until(self, kind, patience=60):
         self.sock.settimeout(patience)
         while (message := self.hear())["type"] != kind:
             pass
@@ -339,15 +339,15 @@ class Alice:
     def look(self):
         """The longest time in which nothing left the interface."""
         counter = pathlib.Path("/sys/class/net/veth-a/statistics/tx_packets")
-        last, since = counted(counter), None
+        # Counted in looks of 20 ms, as a machine that is stopped meanwhile does not look either.
+        last, looks = counted(counter), None
         while not self.over.wait(0.02):
             now = counted(counter)
             if now != last:
-                if since:
-                    self.longest = max(self.longest, time.monotonic() - since)
-                last, since = now, time.monotonic()
-        if since:
-            self.longest = max(self.longest, time.monotonic() - since)
+                last, looks = now, 0
+            elif looks is not None:
+                looks += 1
+                self.longest = max(self.longest, looks * 0.02)
 
     def end(self):
         lease = self.daemon.ask("GET", f"{API}/leases/{self.lease}").json()
@@ -1142,12 +1142,12 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
             ).encode(),
         ),
     ]:
-        # Its own time: others may have the CPUs meanwhile.
+        # Its own time: others may have the CPUs meanwhile. A list of a million numbers is the unit.
         since = d.cpu_s()
         got = d.ask("POST", f"{API}/{path}", body, JSON, timeout=60)
-        took = d.cpu_s() - since
+        took, most = d.cpu_s() - since, 4 * slowness(time.thread_time)
         check(got.status in (400, 409, 413), f"{what}: {got}")
-        check(took < 4, f"{what}: {took:.1f} s of a CPU")
+        check(took < most, f"{what}: {took:.1f} s of a CPU, expected less than {most:.1f} s")
         check(len(got.body) < 2 << 20, f"{what}: an answer of {len(got.body)} octets")
     for what, body in {
         "OTG, arrays": b'{"flows":' + b"[" * deep + b"]" * deep + b"}",
@@ -1490,7 +1490,7 @@ class Silent:
         for name, _, _ in self.open:
             most = 25 if name == "a body octet by octet" else PATIENCE
             took = self.over.get(name)
-            if took is None or took > most:
+            if took is None or took > most * slowness():
                 late.append(f"{name}: {f'{took:.0f} s' if took else 'still open'}")
         expect(not late, f"connections that should have been closed: {'; '.join(late)}")
 
@@ -1516,7 +1516,8 @@ def slow_readers(d, local, alice):
     last = time.monotonic()
     for _ in range(4):
         keen.until("sample")
-        expect(time.monotonic() - last < 3, f"samples came {time.monotonic() - last:.1f} s apart")
+        took, most = time.monotonic() - last, 3 * slowness()
+        expect(took < most, f"samples came {took:.1f} s apart, expected less than {most:.1f} s")
         last = time.monotonic()
     now = d.status()["MiB"]
     expect(now - before < 150, f"{before} MiB before slow readers, {now} MiB with them")
@@ -1555,7 +1556,7 @@ def more_connections_than_there_are_places(d, local, alice):
     check(run.status == 201, f"a run beside them: {run}")
     if run.status == 201:
         row = None
-        while not row or (row["state"] not in ("done", "failed") and time.monotonic() < since + 5):
+        while not row or (row["state"] not in ("done", "failed") and time.monotonic() < since + 60):
             row = d.ask(
                 "GET", f"{API}/runs/{run.json()['run']['id']}", headers=keep, sock=known
             ).json()
@@ -1570,7 +1571,8 @@ def more_connections_than_there_are_places(d, local, alice):
             break
         except (OSError, http.client.HTTPException) as error:
             # Those that say nothing give way, so it need not wait for them.
-            expect(time.monotonic() - since < 8, f"nobody else gets through: {error!r}")
+            took = time.monotonic() - since
+            expect(took < 8 * slowness(), f"nobody else gets through in {took:.0f} s: {error!r}")
             time.sleep(0.25)
     took = time.monotonic() - since
     for sock in socks:
@@ -1668,13 +1670,14 @@ class Schemathesis:
         if not self.process:
             return "skipped"
         # On a busy machine it ends where it is.
-        left, early = self.since + 40 - time.monotonic(), ""
+        most = 40 * slowness()
+        left, early = self.since + most - time.monotonic(), ""
         try:
             status = self.process.wait(max(left, 0))
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGINT)
-            self.process.wait(10)
-            status, early = 0, "interrupted after 40 s: "
+            self.process.wait(60)
+            status, early = 0, f"interrupted after {most:.0f} s: "
         self.log.seek(0)
         said = self.log.read()
         self.daemon.alive()
@@ -1805,7 +1808,7 @@ def inside(folder, only):
         watching.set()
 
         def small():
-            deadline = time.monotonic() + 3
+            deadline = time.monotonic() + 60
             while (end := d.status())["files"] > start[
                 "files"
             ] + 10 and time.monotonic() < deadline:

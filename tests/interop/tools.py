@@ -1,6 +1,7 @@
 """What several of these scripts use."""
 
 import contextlib
+import json
 import os
 import pathlib
 import subprocess
@@ -31,7 +32,22 @@ def same(what, found, expected):
         raise Failed(f"{what}: found {found}, expected {expected}")
 
 
-def wait_idle(process, seconds=30):
+# A list of numbers, which Python reads in 45 ms where the bounds were set.
+WORK, WORK_S = "[" + "7919," * 400_000 + "0]", 0.045
+
+
+def slowness(clock=time.monotonic):
+    """How many times as long this machine takes for a piece of work as the one where the bounds
+    were set, at least 1. Bounds on times are multiples of it, measured next to the time that they
+    bound. By the default clock it counts what others take of the CPUs; bounds on CPU time use
+    `time.thread_time`.
+    """
+    since = clock()
+    json.loads(WORK)
+    return max(1.0, (clock() - since) / WORK_S)
+
+
+def wait_idle(process, seconds=60):
     """Until a process that reads what comes sleeps: it has taken all that had come. A busy machine
     leaves it waiting for a CPU, which is no sleep."""
     until, asleep = time.monotonic() + seconds, 0

@@ -24,7 +24,7 @@ import urllib.request
 from tools import Failed, run, same
 
 COLUMNS, ROWS = 100, 30
-PATIENCE_S = 20
+PATIENCE_S = 60
 PROFILE = """
 [ports]
 A = "loop:top"

@@ -18,7 +18,7 @@ import sys
 import time
 import warnings
 
-from tools import Failed, in_a_lab, same
+from tools import Failed, in_a_lab, same, slowness
 from trex_oracle import (
     ASYNC,
     LIKE,
@@ -133,17 +133,26 @@ def controls(api, client):
     client.reset()
     client.load_profile("astf/template_groups.py")
     same("groups", client.get_tg_names(), ["1x", "2x"])
+    begun = time.monotonic()
     client.start(mult=10, latency_pps=200)
     time.sleep(1.2)
     client.update(50)
-    time.sleep(1.5)
-    stats = client.get_stats()["traffic"]["client"]
-    if not stats["m_tx_pps_r"] > 100:
+    for _ in range(40):
+        time.sleep(0.5)
+        stats = client.get_stats()["traffic"]["client"]
+        if stats["m_tx_pps_r"] > 100:
+            break
+    else:
         raise Failed(f"{stats['m_tx_pps_r']} packets a second after an update to 150")
+    while time.monotonic() - begun < 2.7:
+        time.sleep(0.1)
     client.stop()
-    lasted = client.get_stats()["traffic"]["client"]["m_traffic_duration"]
-    if not 2 < lasted < 30:
-        raise Failed(f"the traffic of 2.7 s lasted {lasted} s")
+    lasted, most = (
+        client.get_stats()["traffic"]["client"]["m_traffic_duration"],
+        time.monotonic() - begun,
+    )
+    if not 2 < lasted < most:
+        raise Failed(f"the traffic lasted {lasted} s, expected 2.7 to {most:.1f} s")
     groups = client.get_traffic_tg_stats(["1x", "2x"])
     once, twice = (groups[name]["client"]["udps_connects"] for name in ("1x", "2x"))
     same("the second group begins twice as often", abs(twice - 2 * once) <= 2, True)
@@ -270,7 +279,7 @@ def several(api, client):
     at = time.monotonic()
     client.stop(pid_input="same")
     # Each takes 2.5 s by itself.
-    same("they were not waited for", time.monotonic() - at < 2, True)
+    same("they were not waited for", time.monotonic() - at < 2 * slowness(), True)
     cut, served = counters("same")
     same("flows that were cut", cut["tcps_closed"] == cut["tcps_connattempt"] >= 20, True)
     same("none is open", [cut.get("m_active_flows", 0), served.get("m_active_flows", 0)], [0, 0])

@@ -65,7 +65,7 @@ def sent_when_due(measure, good):
     """
     seen = []
     while not (seen and good(seen[-1])):
-        assert len(seen) < 5, seen
+        assert len(seen) < 5, f"not sent when due: {seen}"
         seen.append(measure())
 
 

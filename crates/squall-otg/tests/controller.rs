@@ -77,7 +77,7 @@ impl Client {
     }
 
     fn wait(&mut self, what: &str, mut until: impl FnMut(&mut Self) -> bool) {
-        let patience = Instant::now() + Duration::from_secs(20);
+        let patience = Instant::now() + Duration::from_secs(60);
         while !until(self) {
             assert!(Instant::now() < patience, "{what}: {:?}", self.metrics("flow"));
             std::thread::sleep(Duration::from_millis(30));

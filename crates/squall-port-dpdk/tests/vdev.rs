@@ -348,7 +348,7 @@ fn receives_all(address: &str, window: u32) -> Outcome {
     let (mut tx, mut rx) = (a.open_tx(0, 1518)?, b.open_rx(0)?);
     let mut numbers = vec![];
     let mut next = 0;
-    let patience = Instant::now() + Duration::from_secs(30);
+    let patience = Instant::now() + Duration::from_secs(60);
     while (numbers.len() as u32) < FRAMES && Instant::now() < patience {
         if next - (numbers.len() as u32) < window && next < FRAMES {
             next += send(&mut *tx, next, (FRAMES - next).min(BATCH as u32))?;
@@ -579,7 +579,7 @@ fn nobody_at_the_other_end_is_told() -> Outcome {
     let mut alone =
         port(&format!("dpdk:vdev=net_memif0;role=server;socket={name},wait=1,on_link_down=stop"))?;
     let mut tx = alone.open_tx(0, 60)?;
-    let patience = Instant::now() + Duration::from_secs(30);
+    let patience = Instant::now() + Duration::from_secs(60);
     let lost = loop {
         assert!(Instant::now() < patience, "a link that stays down is told");
         match send(&mut *tx, 0, 1) {

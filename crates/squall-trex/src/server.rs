@@ -1593,7 +1593,7 @@ pub(crate) mod tests {
         let mul = json!({ "type": "raw", "op": "abs", "value": 1 });
         let start = json!({ "port_id": 0, "mul": mul, "duration": -1 });
         client.ask("start_traffic", start).expect("it starts");
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(60);
         while !client.events().contains(&4) && Instant::now() < until {
             client.server.look();
         }
@@ -1670,7 +1670,7 @@ pub(crate) mod tests {
             client.ask("get_port_status", json!({ "port_id": 0 })).expect("known")["state"],
             "TX"
         );
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(60);
         let mut events = Vec::new();
         while !events.contains(&4) && Instant::now() < until {
             client.server.look();
@@ -1784,7 +1784,7 @@ pub(crate) mod tests {
 
     /// The profile has been played, or it takes too long.
     fn until_it_is_over(client: &mut Client) {
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(60);
         let plays = |client: &mut Client| {
             client.server.look();
             let known = client.ask("sync", json!({})).expect("known");

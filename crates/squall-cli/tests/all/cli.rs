@@ -579,7 +579,7 @@ fn endless(args: &[&str]) -> Child {
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (2 - 1)) != 0
     };
-    let patience = Instant::now() + Duration::from_secs(20);
+    let patience = Instant::now() + Duration::from_secs(60);
     while !listens() && Instant::now() < patience {
         sleep(Duration::from_millis(10));
     }
@@ -613,10 +613,9 @@ fn the_first_signal_stops_and_reports() {
     ] {
         let child = endless(args);
         signal(&child, name);
-        let start = Instant::now();
+        // Nothing else would end it.
         let (status, out, err) = outcome(&child.wait_with_output().unwrap());
         assert_eq!((status, err.as_str()), (0, ""), "{args:?}");
-        assert!(start.elapsed() < Duration::from_secs(5));
         let report: Value = serde_json::from_str(&out).unwrap();
         assert_eq!(report["ports"][0]["tx"]["packets"].as_u64() > Some(0), args[0] == "send");
         assert!(report["duration_s"].as_f64() > Some(0.1), "{}", report["duration_s"]);
@@ -1002,7 +1001,7 @@ fn a_device_is_gone_with_its_lab_even_if_that_was_killed() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
     };
-    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while all.iter().any(is_there) && std::time::Instant::now() < patience {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
@@ -1323,10 +1322,9 @@ fn a_probe_measures_what_works_in_a_lab_of_its_own_or_on_a_named_interface() {
 
 #[test]
 fn a_probe_stops_when_asked_and_tells_what_it_has() {
-    let script = "squall ports --probe --time 60s & sleep 2; kill -INT $!; wait $!";
-    let start = Instant::now();
+    // A part of it alone would take an hour.
+    let script = "squall ports --probe --time 3600s & sleep 2; kill -INT $!; wait $!";
     let Some((status, out, err)) = in_a_namespace(script) else { return };
-    assert!(start.elapsed() < Duration::from_secs(30), "{err}");
     assert_eq!(status, 0, "{err}");
     assert!(out.contains("  sends") && err.contains("stopped"), "{out}{err}");
 }

@@ -232,7 +232,7 @@ fn it_ends_when_nobody_reads_any_more() {
     let mut top = daemon.top(&[&daemon.url, "--every", "100ms"]).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(top.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let patience = Instant::now() + Duration::from_secs(20);
+    let patience = Instant::now() + Duration::from_secs(60);
     let status = loop {
         if let Some(status) = top.try_wait().unwrap() {
             break status;
@@ -249,9 +249,9 @@ fn lines_follow_what_goes_on_and_a_daemon_that_was_away_is_found_again() {
     let mut top = daemon.top(&[&daemon.url, "--every", "100ms"]).spawn().unwrap();
     let looks = lines(top.stdout.take().unwrap());
     let until = |what: &dyn Fn(&Value) -> bool| {
-        let patience = Instant::now() + Duration::from_secs(30);
+        let patience = Instant::now() + Duration::from_secs(60);
         loop {
-            let look = looks.recv_timeout(Duration::from_secs(20)).expect("a line");
+            let look = looks.recv_timeout(Duration::from_secs(60)).expect("a line");
             if what(&look) {
                 return;
             }

@@ -184,7 +184,7 @@ pub fn a_call_that_nobody_attends_to_ends_by_itself() -> Outcome {
     let (tell, told) = mpsc::channel();
     let thread =
         thread::spawn(move || drop(tell.send(generator.run().map_err(|error| error.to_string()))));
-    let result = told.recv_timeout(Duration::from_secs(20));
+    let result = told.recv_timeout(Duration::from_secs(60));
     while !thread.is_finished() {
         remote.interrupt();
         thread::sleep(Duration::from_millis(1));

@@ -141,7 +141,7 @@ fn streams_that_are_added_and_removed_while_running_are_counted_by_their_marks()
     };
     let mut run = Session::new(parsed(&(keeps.clone() + &first))).open().unwrap().start().unwrap();
     let wait = |run: &mut squall::Run, name: &str| {
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
             let totals = run.totals();
             let of = totals.streams.iter().find(|s| s.name == name).expect("a stream");
