@@ -15,12 +15,31 @@ const FORBIDDEN: &[(&str, &str)] = &[
 
 pub fn check(root: &Path) -> Result<Vec<String>, String> {
     let (mut wrong, words) = (vec![], Words::read(root)?);
-    for file in files(root)? {
+    let files = files(root)?;
+    let untested: Vec<&str> = files
+        .iter()
+        .filter_map(|file| file.strip_suffix("Cargo.toml"))
+        .filter(|folder| {
+            std::fs::read_to_string(root.join(folder).join("Cargo.toml"))
+                .is_ok_and(|text| text.lines().any(|line| line == "doctest = false"))
+        })
+        .collect();
+    for file in &files {
         // What is no text holds no words: captures, fuzz seeds.
-        let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
-        if Words::covers(&file) {
+        let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };
+        if Words::covers(file) {
             for (line, phrase) in words.find(&text) {
                 wrong.push(format!("{file}:{line}: \"{phrase}\"\n  see docs/style-words.md"));
+            }
+        }
+        if file.ends_with(".rs")
+            && untested.iter().any(|folder| file.starts_with(&format!("{folder}src/")))
+        {
+            for line in doc_tests(&text) {
+                wrong.push(format!(
+                    "{file}:{line}: a doc test that does not run\n  remove `doctest = false` from the \
+                     Cargo.toml of its crate"
+                ));
             }
         }
         for (number, line) in text.lines().enumerate() {
@@ -28,7 +47,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
                 wrong.push(format!("{file}:{}: `{word}`\n  {advice}", number + 1));
             }
             if file.ends_with(".md") {
-                for link in links(line).filter(|link| leads_nowhere(root, &file, link)) {
+                for link in links(line).filter(|link| leads_nowhere(root, file, link)) {
                     wrong
                         .push(format!("{file}:{}: the link ({link}) leads to no file", number + 1));
                 }
@@ -56,6 +75,26 @@ fn files(root: &Path) -> Result<Vec<String>, String> {
         .collect())
 }
 
+/// The lines where doc tests begin: code in doc comments whose language is Rust, or not given.
+fn doc_tests(text: &str) -> Vec<usize> {
+    let mut open = false;
+    let mut found = vec![];
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        let Some(doc) = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")) else {
+            continue;
+        };
+        let Some(kind) = doc.trim().strip_prefix("```") else { continue };
+        let is_rust =
+            |word: &str| matches!(word, "" | "rust" | "no_run" | "should_panic" | "compile_fail");
+        if !open && kind.split(',').all(is_rust) {
+            found.push(number + 1);
+        }
+        open = !open;
+    }
+    found
+}
+
 /// The targets of the Markdown links in `line`.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
@@ -70,6 +109,13 @@ fn leads_nowhere(root: &Path, file: &str, link: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn doc_tests_are_code_of_rust_in_doc_comments() {
+        let text = "//! ```text\n//! a\n//! ```\n/// ```\n/// f();\n/// ```\n    /// \
+                    ```rust,no_run\n    /// g();\n    /// ```\n// ```\nlet a = \"```\";\n";
+        assert_eq!(doc_tests(text), [4, 7]);
+    }
 
     #[test]
     fn links_are_found_and_followed() {
