@@ -6,13 +6,14 @@ use std::sync::LazyLock;
 use crate::options::{application as app, bytes, content, meta, packet, state};
 use crate::rule::{Building, Parsed};
 use crate::values::Names;
-use crate::{ApplicationTest as A, Buffer, Numbers, PacketTest as P, Transform};
+use crate::{ApplicationTest as A, Buffer, EngineVersion, Numbers, PacketTest as P, Transform};
 
 /// An option.
 pub struct Keyword {
     pub name: &'static str,
-    /// Who has it: `2` Snort 2, `3` Snort 3, `S` Suricata.
-    pub dialects: &'static str,
+    /// Which engines load it: `2` Snort 2, `3` Snort 3, `S` Suricata 7 and 8; `7`, `8` only that
+    /// version of Suricata, `9` neither of them (later or development versions).
+    pub engines: &'static str,
     pub(crate) what: What,
 }
 
@@ -28,6 +29,22 @@ pub enum KeywordReading {
 }
 
 impl Keyword {
+    /// Whether this version loads it.
+    pub fn is_of(&self, engine: EngineVersion) -> bool {
+        let of = match engine {
+            EngineVersion::Snort2 => ['2', '2'],
+            EngineVersion::Snort3 => ['3', '3'],
+            EngineVersion::Suricata7 => ['7', 'S'],
+            EngineVersion::Suricata8 => ['8', 'S'],
+        };
+        self.engines.contains(of)
+    }
+
+    /// No Snort has it.
+    pub(crate) fn is_suricatas_only(&self) -> bool {
+        !self.engines.contains(['2', '3'])
+    }
+
     pub fn reading(&self) -> KeywordReading {
         match self.what {
             What::Ignored => KeywordReading::Ignored,
@@ -122,7 +139,7 @@ fn other_packet(numbers: Numbers, keyword: &'static str) -> P {
 fn table() -> Vec<Keyword> {
     use Buffer::*;
     use What::{Application, Ignored, Modifier, Own, Packet, Sticky, Unsupported};
-    let keyword = |name, dialects, what| Keyword { name, dialects, what };
+    let keyword = |name, engines, what| Keyword { name, engines, what };
     let mut all = vec![
         // What a rule is called.
         keyword("msg", "23S", Own(meta::msg)),
@@ -153,42 +170,42 @@ fn table() -> Vec<Keyword> {
         keyword("requires", "S", Own(meta::requires)),
         keyword("config", "S", Ignored),
         keyword("template2", "S", Unsupported("an example in Suricata's source")),
-        keyword("rawbytes", "23S", Own(content::rawbytes)),
+        keyword("rawbytes", "2S", Own(content::rawbytes)),
         keyword("file_meta", "3", Ignored),
         keyword("soid", "3", Ignored),
-        keyword("firewall", "S", Ignored),
+        keyword("firewall", "8", Ignored),
 
         // Contents.
         keyword("content", "23S", Own(content::content)),
         keyword("uricontent", "2S", Own(content::uricontent)),
-        keyword("nocase", "23S", Own(content::nocase)),
-        keyword("offset", "23S", Own(content::offset)),
-        keyword("depth", "23S", Own(content::depth)),
-        keyword("distance", "23S", Own(content::distance)),
-        keyword("within", "23S", Own(content::within)),
+        keyword("nocase", "2S", Own(content::nocase)),
+        keyword("offset", "2S", Own(content::offset)),
+        keyword("depth", "2S", Own(content::depth)),
+        keyword("distance", "2S", Own(content::distance)),
+        keyword("within", "2S", Own(content::within)),
         keyword("startswith", "S", Own(content::startswith)),
         keyword("endswith", "S", Own(content::endswith)),
-        keyword("fast_pattern", "23S", Own(content::fast_pattern)),
+        keyword("fast_pattern", "2S", Own(content::fast_pattern)),
         keyword("pcre", "23S", Own(content::pcre)),
         keyword("regex", "3", Own(content::pcre)),
         keyword("isdataat", "23S", Own(content::isdataat)),
         keyword("bsize", "S", Own(content::bsize)),
         keyword("bufferlen", "3", Own(content::bufferlen)),
         keyword("urilen", "2S", Own(content::urilen)),
-        keyword("absent", "S", Own(content::absent)),
-        keyword("entropy", "S", Own(content::entropy)),
+        keyword("absent", "8", Own(content::absent)),
+        keyword("entropy", "8", Own(content::entropy)),
         keyword("byte_test", "23S", Own(bytes::byte_test)),
         keyword("byte_jump", "23S", Own(bytes::byte_jump)),
         keyword("byte_extract", "23S", Own(bytes::byte_extract)),
         keyword("byte_math", "23S", Own(bytes::byte_math)),
         keyword("base64_decode", "23S", Own(bytes::base64_decode)),
-        keyword("asn1", "23S", Own(bytes::asn1)),
+        keyword("asn1", "2S", Own(bytes::asn1)),
         keyword("dataset", "S", Own(content::dataset)),
         keyword("datarep", "S", Unsupported("a reputation list outside the rule")),
         keyword("sd_pattern", "23", Unsupported("Snort's search for personal data")),
         keyword("cvs", "23", Unsupported("Snort's CVS check")),
         keyword("lua", "S", Unsupported("a script")),
-        keyword("luajit", "S", Unsupported("a script")),
+        keyword("luajit", "7", Unsupported("a script")),
         keyword("so", "3", Unsupported("a shared object rule")),
         keyword("activates", "2", Unsupported("a rule that activates others")),
         keyword("activated_by", "2", Unsupported("a rule that activates others")),
@@ -206,15 +223,15 @@ fn table() -> Vec<Keyword> {
         keyword("dotprefix", "S", Own(|b, _| b.transform(Transform::DotPrefix))),
         keyword("header_lowercase", "S", Own(|b, _| b.transform(Transform::HeaderLowercase))),
         keyword("strip_pseudo_headers", "S", Own(|b, _| b.transform(Transform::StripPseudoHeaders))),
-        keyword("domain", "S", Own(|b, _| b.transform(Transform::Domain))),
-        keyword("tld", "S", Own(|b, _| b.transform(Transform::Tld))),
-        keyword("gunzip", "S", Own(|b, _| b.transform(Transform::Gunzip))),
-        keyword("zlib_deflate", "S", Own(|b, _| b.transform(Transform::ZlibDeflate))),
+        keyword("domain", "8", Own(|b, _| b.transform(Transform::Domain))),
+        keyword("tld", "8", Own(|b, _| b.transform(Transform::Tld))),
+        keyword("gunzip", "8", Own(|b, _| b.transform(Transform::Gunzip))),
+        keyword("zlib_deflate", "8", Own(|b, _| b.transform(Transform::ZlibDeflate))),
         keyword("xor", "S", Own(content::xor)),
-        keyword("from_base64", "S", Own(content::from_base64)),
+        keyword("from_base64", "8", Own(content::from_base64)),
         keyword("pcrexform", "S", Own(content::pcrexform)),
-        keyword("luaxform", "S", Own(content::luaxform)),
-        keyword("subslice", "S", Unsupported("a transform of Suricata 9")),
+        keyword("luaxform", "8", Own(content::luaxform)),
+        keyword("subslice", "9", Unsupported("a transform of Suricata 9")),
 
         // Flows, bits, counts.
         keyword("flow", "23S", Own(state::flow)),
@@ -229,14 +246,14 @@ fn table() -> Vec<Keyword> {
         keyword("flowvar", "S", Unsupported("a flow variable that a script or an expression sets")),
         keyword("pktvar", "S", Unsupported("a packet variable that a script or an expression sets")),
         keyword("flow.age", "S", Packet(U32, &[], |n, _| P::FlowAge(n))),
-        keyword("flow.pkts", "S", Own(state::flow_packets)),
-        keyword("flow.bytes", "S", Own(state::flow_octets)),
-        keyword("flow.pkts_toserver", "S", Packet(U32, &[], |count, _| P::FlowPackets { of: Some(crate::End::Client), count })),
-        keyword("flow.pkts_toclient", "S", Packet(U32, &[], |count, _| P::FlowPackets { of: Some(crate::End::Server), count })),
-        keyword("flow.bytes_toserver", "S", Packet(U64, &[], |count, _| P::FlowOctets { of: Some(crate::End::Client), count })),
-        keyword("flow.bytes_toclient", "S", Packet(U64, &[], |count, _| P::FlowOctets { of: Some(crate::End::Server), count })),
-        keyword("flow.rate", "S", Unsupported("the octets per second of a flow")),
-        keyword("flow.elephant", "S", Unsupported("the counters of a flow")),
+        keyword("flow.pkts", "8", Own(state::flow_packets)),
+        keyword("flow.bytes", "8", Own(state::flow_octets)),
+        keyword("flow.pkts_toserver", "8", Packet(U32, &[], |count, _| P::FlowPackets { of: Some(crate::End::Client), count })),
+        keyword("flow.pkts_toclient", "8", Packet(U32, &[], |count, _| P::FlowPackets { of: Some(crate::End::Server), count })),
+        keyword("flow.bytes_toserver", "8", Packet(U64, &[], |count, _| P::FlowOctets { of: Some(crate::End::Client), count })),
+        keyword("flow.bytes_toclient", "8", Packet(U64, &[], |count, _| P::FlowOctets { of: Some(crate::End::Server), count })),
+        keyword("flow.rate", "9", Unsupported("the octets per second of a flow")),
+        keyword("flow.elephant", "8", Unsupported("the counters of a flow")),
         keyword("iprep", "S", Unsupported("a reputation list outside the rule")),
         keyword("geoip", "S", Unsupported("a country database outside the rule")),
 
@@ -247,7 +264,7 @@ fn table() -> Vec<Keyword> {
         keyword("fragoffset", "23S", Packet(U16, &[], |n, _| P::FragmentOffset(n))),
         keyword("ipopts", "23S", Own(packet::ipopts)),
         keyword("ip_proto", "23S", Own(packet::ip_proto)),
-        keyword("sameip", "23S", Own(|b, _| { b.packet(P::SameAddress); Ok(()) })),
+        keyword("sameip", "2S", Own(|b, _| { b.packet(P::SameAddress); Ok(()) })),
         keyword("rpc", "23S", Own(packet::rpc)),
         keyword("ttl", "23S", Packet(U8, &[], |n, _| P::Ttl(n))),
         keyword("tos", "23S", Packet(U8, &[], |n, _| P::Tos(n))),
@@ -259,7 +276,7 @@ fn table() -> Vec<Keyword> {
         keyword("window", "23S", Packet(U16, &[], |n, _| P::Window(n))),
         keyword("tcp.window", "S", Packet(U16, &[], |n, _| P::Window(n))),
         keyword("tcp.mss", "S", Packet(U16, &[], |n, _| P::Mss(n))),
-        keyword("tcp.wscale", "S", Packet(U8, &[], |n, _| P::WindowScale(n))),
+        keyword("tcp.wscale", "8", Packet(U8, &[], |n, _| P::WindowScale(n))),
         keyword("dsize", "23S", Packet(U16, &[], |n, _| P::Size(n))),
         keyword("itype", "23S", Packet(U8, &[], |n, _| P::IcmpType(n))),
         keyword("icode", "23S", Packet(U8, &[], |n, _| P::IcmpCode(n))),
@@ -267,8 +284,8 @@ fn table() -> Vec<Keyword> {
         keyword("icmp_seq", "23S", Packet(U16, &[], |n, _| P::IcmpSequence(n))),
         keyword("icmpv6.mtu", "S", Packet(U32, &[], |n, _| P::Icmp6Mtu(n))),
         keyword("l3_proto", "S", Own(packet::l3_proto)),
-        keyword("vlan.id", "S", Packet(4095, &[], other_packet)),
-        keyword("vlan.layers", "S", Packet(3, &[], other_packet)),
+        keyword("vlan.id", "8", Packet(4095, &[], other_packet)),
+        keyword("vlan.layers", "8", Packet(3, &[], other_packet)),
         keyword("ipv4-csum", "S", Packet(1, packet::VALIDITY, other_packet)),
         keyword("tcpv4-csum", "S", Packet(1, packet::VALIDITY, other_packet)),
         keyword("tcpv6-csum", "S", Packet(1, packet::VALIDITY, other_packet)),
@@ -276,17 +293,17 @@ fn table() -> Vec<Keyword> {
         keyword("udpv6-csum", "S", Packet(1, packet::VALIDITY, other_packet)),
         keyword("icmpv4-csum", "S", Packet(1, packet::VALIDITY, other_packet)),
         keyword("icmpv6-csum", "S", Packet(1, packet::VALIDITY, other_packet)),
-        keyword("igmp.type", "S", Packet(U8, &[], other_packet)),
-        keyword("igmp.hdr", "S", Unsupported("the header of IGMP")),
-        keyword("ether.hdr", "S", Unsupported("the header of Ethernet")),
+        keyword("igmp.type", "9", Packet(U8, &[], other_packet)),
+        keyword("igmp.hdr", "9", Unsupported("the header of IGMP")),
+        keyword("ether.hdr", "9", Unsupported("the header of Ethernet")),
         keyword("decode-event", "S", Own(|b, v| app::event(b, "", v))),
         keyword("engine-event", "S", Own(|b, v| app::event(b, "", v))),
         keyword("stream-event", "S", Own(|b, v| app::event(b, "stream.", v))),
         keyword("app-layer-event", "S", Own(|b, v| app::event(b, "", v))),
         keyword("app-layer-protocol", "S", Own(app::protocol)),
-        keyword("app-layer-state", "S", Unsupported("the state of the application layer's parser")),
-        keyword("ndpi-protocol", "S", Unsupported("an optional library of Suricata")),
-        keyword("ndpi-risk", "S", Unsupported("an optional library of Suricata")),
+        keyword("app-layer-state", "8", Unsupported("the state of the application layer's parser")),
+        keyword("ndpi-protocol", "8", Unsupported("an optional library of Suricata")),
+        keyword("ndpi-risk", "8", Unsupported("an optional library of Suricata")),
         keyword("appids", "3", Unsupported("Snort's application detection")),
         keyword("ssl_state", "23S", Own(app::ssl_state)),
         keyword("ssl_version", "23S", Own(app::ssl_version)),
@@ -344,8 +361,8 @@ fn table() -> Vec<Keyword> {
         keyword("http_content_type", "S", Sticky(HttpContentType)),
         keyword("http_content_len", "S", Sticky(HttpContentLength)),
         keyword("http_start", "S", Sticky(HttpStart)),
-        keyword("http_location", "S", Sticky(HttpLocation)),
-        keyword("http_server", "S", Sticky(HttpServer)),
+        keyword("http_location", "9", Sticky(HttpLocation)),
+        keyword("http_server", "9", Sticky(HttpServer)),
         keyword("http_request_body", "S", Sticky(HttpRequestBody)),
         keyword("http_response_body", "S", Sticky(HttpResponseBody)),
         keyword("http2.frametype", "S", Application(U8, app::HTTP2_FRAMES, other)),
@@ -357,18 +374,18 @@ fn table() -> Vec<Keyword> {
         keyword("http2.settings", "S", Unsupported("a setting of HTTP/2")),
 
         keyword("dns_query", "S", Sticky(DnsQuery)),
-        keyword("dns.query.name", "S", Sticky(DnsQueryName)),
-        keyword("dns.answer.name", "S", Sticky(DnsAnswerName)),
+        keyword("dns.query.name", "8", Sticky(DnsQueryName)),
+        keyword("dns.answer.name", "8", Sticky(DnsAnswerName)),
         keyword("dns.opcode", "S", Application(U8, &[], |opcode, _| A::DnsOpcode { opcode })),
-        keyword("dns.rcode", "S", Application(U16, app::DNS_RCODES, |n, _| A::DnsRcode(n))),
-        keyword("dns.rrtype", "S", Application(U16, app::DNS_TYPES, |n, _| A::DnsType(n))),
+        keyword("dns.rcode", "8", Application(U16, app::DNS_RCODES, |n, _| A::DnsRcode(n))),
+        keyword("dns.rrtype", "8", Application(U16, app::DNS_TYPES, |n, _| A::DnsType(n))),
 
         keyword("tls_sni", "S", Sticky(TlsSni)),
         keyword("tls_cert_subject", "S", Sticky(TlsSubject)),
         keyword("tls_cert_issuer", "S", Sticky(TlsIssuer)),
         keyword("tls_cert_serial", "S", Sticky(TlsSerial)),
         keyword("tls_cert_fingerprint", "S", Sticky(TlsFingerprint)),
-        keyword("tls_certs", "S", Sticky(TlsCertificates)),
+        keyword("tls_certs", "9", Sticky(TlsCertificates)),
         keyword("tls.subject", "S", Own(|b, v| content::quoted_content(b, TlsSubject, v, false))),
         keyword("tls.issuerdn", "S", Own(|b, v| content::quoted_content(b, TlsIssuer, v, false))),
         keyword("tls.fingerprint", "S", Own(|b, v| content::quoted_content(b, TlsFingerprint, v, true))),
@@ -382,16 +399,16 @@ fn table() -> Vec<Keyword> {
         keyword("ja3_string", "S", Sticky(Ja3String)),
 
         keyword("ssh_proto", "S", Sticky(SshProtocol)),
-        keyword("ssh.protocol", "S", Sticky(SshProtocol)),
+        keyword("ssh.protocol", "9", Sticky(SshProtocol)),
         keyword("ssh_software", "S", Sticky(SshSoftware)),
-        keyword("ssh.protoversion", "S", Own(app::ssh_version)),
-        keyword("ssh.softwareversion", "S", Own(|b, v| content::quoted_content(b, SshSoftware, v, false))),
+        keyword("ssh.protoversion", "7", Own(app::ssh_version)),
+        keyword("ssh.softwareversion", "7", Own(|b, v| content::quoted_content(b, SshSoftware, v, false))),
 
-        keyword("ftpbounce", "23S", Own(|b, _| { b.application(A::FtpBounce); Ok(()) })),
+        keyword("ftpbounce", "2S", Own(|b, _| { b.application(A::FtpBounce); Ok(()) })),
         keyword("ftpdata_command", "S", Own(app::ftpdata_command)),
-        keyword("ftp.dynamic_port", "S", Application(U16, &[], other)),
-        keyword("ftp.mode", "S", Application(1, &[("active", 0), ("passive", 1)], other)),
-        keyword("ftp.reply_received", "S", Application(1, app::TRUTH, other)),
+        keyword("ftp.dynamic_port", "8", Application(U16, &[], other)),
+        keyword("ftp.mode", "8", Application(1, &[("active", 0), ("passive", 1)], other)),
+        keyword("ftp.reply_received", "8", Application(1, app::TRUTH, other)),
 
         keyword("filename", "S", Own(app::filename)),
         keyword("fileext", "S", Own(app::fileext)),
@@ -409,7 +426,7 @@ fn table() -> Vec<Keyword> {
         keyword("dce_stub_data", "23S", Sticky(DceStubData)),
         keyword("smb_named_pipe", "S", Sticky(SmbNamedPipe)),
         keyword("smb_share", "S", Sticky(SmbShare)),
-        keyword("smb.version", "S", Application(U8, &[], |n, _| A::SmbVersion(n))),
+        keyword("smb.version", "8", Application(U8, &[], |n, _| A::SmbVersion(n))),
 
         keyword("sip_method", "23", Own(content::sip_method)),
         keyword("sip_stat_code", "23", Own(app::sip_stat_code)),
@@ -424,7 +441,7 @@ fn table() -> Vec<Keyword> {
         keyword("krb5.ticket_encryption", "S", Unsupported("the encryption of a ticket")),
         keyword("snmp.version", "S", Application(U32, &[], |n, _| A::SnmpVersion(n))),
         keyword("snmp.pdu_type", "S", Application(U32, app::SNMP_PDUS, |n, _| A::SnmpPduType(n))),
-        keyword("snmp.trap_type", "S", Application(U32, &[], other)),
+        keyword("snmp.trap_type", "8", Application(U32, &[], other)),
         keyword("dhcp.leasetime", "S", Application(U64, &[], other)),
         keyword("dhcp.rebinding_time", "S", Application(U64, &[], other)),
         keyword("dhcp.renewal_time", "S", Application(U64, &[], other)),
@@ -440,10 +457,10 @@ fn table() -> Vec<Keyword> {
         keyword("mqtt.reason_code", "S", Application(U8, &[], other)),
         keyword("mqtt.connack.session_present", "S", Application(1, app::TRUTH, other)),
         keyword("mqtt.connack.return_code", "S", Application(U8, &[], other)),
-        keyword("mqtt.connack.returncode", "S", Application(U8, &[], other)),
+        keyword("mqtt.connack.returncode", "9", Application(U8, &[], other)),
         keyword("mqtt.flags", "S", Own(|b, v| app::mqtt_flags(b, "mqtt.flags", app::MQTT_FLAGS, v))),
         keyword("mqtt.connect.flags", "S", Own(|b, v| app::mqtt_flags(b, "mqtt.connect.flags", app::MQTT_CONNECT_FLAGS, v))),
-        keyword("mqtt.CONNECT.clientid", "S", Sticky(MqttClientId)),
+        keyword("mqtt.CONNECT.clientid", "9", Sticky(MqttClientId)),
         keyword("modbus", "S", Own(app::modbus)),
         keyword("modbus_func", "23", Application(U8, app::MODBUS_FUNCTIONS, |n, _| A::ModbusFunction(n))),
         keyword("modbus_unit", "23", Application(U8, &[], |n, _| A::ModbusUnit(n))),
@@ -455,39 +472,39 @@ fn table() -> Vec<Keyword> {
         keyword("dnp3_obj", "23S", Unsupported("objects of DNP3")),
         keyword("dnp3.obj", "S", Unsupported("objects of DNP3")),
         keyword("enip_command", "S", Application(U16, app::ENIP_COMMANDS, |n, _| A::EnipCommand(n))),
-        keyword("enip.command", "S", Application(U16, app::ENIP_COMMANDS, |n, _| A::EnipCommand(n))),
+        keyword("enip.command", "8", Application(U16, app::ENIP_COMMANDS, |n, _| A::EnipCommand(n))),
         keyword("cip_service", "S", Own(app::cip_service)),
-        keyword("enip.cip_class", "S", Application(U32, &[], other)),
-        keyword("enip.cip_instance", "S", Application(U32, &[], other)),
-        keyword("enip.cip_attribute", "S", Application(U32, &[], other)),
-        keyword("enip.cip_extendedstatus", "S", Application(U16, &[], other)),
-        keyword("enip.cip_status", "S", Application(U8, &[], other)),
-        keyword("enip.status", "S", Application(U32, &[], other)),
-        keyword("enip.protocol_version", "S", Application(U16, &[], other)),
-        keyword("enip.capabilities", "S", Application(U16, &[], other)),
-        keyword("enip.revision", "S", Application(U16, &[], other)),
-        keyword("enip.identity_status", "S", Application(U16, &[], other)),
-        keyword("enip.state", "S", Application(U8, &[], other)),
-        keyword("enip.serial", "S", Application(U32, &[], other)),
-        keyword("enip.product_code", "S", Application(U16, &[], other)),
-        keyword("enip.device_type", "S", Application(U16, &[], other)),
-        keyword("enip.vendor_id", "S", Application(U16, &[], other)),
+        keyword("enip.cip_class", "8", Application(U32, &[], other)),
+        keyword("enip.cip_instance", "8", Application(U32, &[], other)),
+        keyword("enip.cip_attribute", "8", Application(U32, &[], other)),
+        keyword("enip.cip_extendedstatus", "8", Application(U16, &[], other)),
+        keyword("enip.cip_status", "8", Application(U8, &[], other)),
+        keyword("enip.status", "8", Application(U32, &[], other)),
+        keyword("enip.protocol_version", "8", Application(U16, &[], other)),
+        keyword("enip.capabilities", "8", Application(U16, &[], other)),
+        keyword("enip.revision", "8", Application(U16, &[], other)),
+        keyword("enip.identity_status", "8", Application(U16, &[], other)),
+        keyword("enip.state", "8", Application(U8, &[], other)),
+        keyword("enip.serial", "8", Application(U32, &[], other)),
+        keyword("enip.product_code", "8", Application(U16, &[], other)),
+        keyword("enip.device_type", "8", Application(U16, &[], other)),
+        keyword("enip.vendor_id", "8", Application(U16, &[], other)),
         keyword("nfs_procedure", "S", Own(|b, v| app::inclusive(b, v, A::NfsProcedure))),
-        keyword("nfs.procedure", "S", Own(|b, v| app::inclusive(b, v, A::NfsProcedure))),
+        keyword("nfs.procedure", "9", Own(|b, v| app::inclusive(b, v, A::NfsProcedure))),
         keyword("nfs_version", "S", Own(|b, v| app::inclusive(b, v, A::NfsVersion))),
         keyword("nfs.version", "S", Own(|b, v| app::inclusive(b, v, A::NfsVersion))),
-        keyword("websocket.opcode", "S", Application(U8, app::WEBSOCKET_OPCODES, |n, _| A::WebSocketOpcode(n))),
-        keyword("websocket.mask", "S", Application(U32, &[], other)),
-        keyword("websocket.flags", "S", Own(app::websocket_flags)),
-        keyword("ldap.request.operation", "S", Application(U8, app::LDAP_OPERATIONS, |n, _| A::LdapRequestOperation(n))),
-        keyword("ldap.responses.operation", "S", Application(U8, app::LDAP_OPERATIONS, |n, _| A::LdapResponseOperation(n))),
-        keyword("ldap.responses.count", "S", Application(U32, &[], other)),
-        keyword("ldap.responses.result_code", "S", Application(U32, &[], other)),
-        keyword("pgsql.request", "S", Unsupported("a state of PostgreSQL")),
-        keyword("ntp.version", "S", Application(U8, &[], other)),
-        keyword("ntp.mode", "S", Application(U8, &[], other)),
-        keyword("ntp.stratum", "S", Application(U8, &[], other)),
-        keyword("ntp.reference_id", "S", Unsupported("a text of NTP")),
+        keyword("websocket.opcode", "8", Application(U8, app::WEBSOCKET_OPCODES, |n, _| A::WebSocketOpcode(n))),
+        keyword("websocket.mask", "8", Application(U32, &[], other)),
+        keyword("websocket.flags", "8", Own(app::websocket_flags)),
+        keyword("ldap.request.operation", "8", Application(U8, app::LDAP_OPERATIONS, |n, _| A::LdapRequestOperation(n))),
+        keyword("ldap.responses.operation", "8", Application(U8, app::LDAP_OPERATIONS, |n, _| A::LdapResponseOperation(n))),
+        keyword("ldap.responses.count", "8", Application(U32, &[], other)),
+        keyword("ldap.responses.result_code", "8", Application(U32, &[], other)),
+        keyword("pgsql.request", "9", Unsupported("a state of PostgreSQL")),
+        keyword("ntp.version", "8", Application(U8, &[], other)),
+        keyword("ntp.mode", "8", Application(U8, &[], other)),
+        keyword("ntp.stratum", "8", Application(U8, &[], other)),
+        keyword("ntp.reference_id", "8", Unsupported("a text of NTP")),
         // Snort 3 of the field bus and the telephone network.
         keyword("cip_attribute", "3", Application(U16, &[], other)),
         keyword("cip_class", "3", Application(U16, &[], other)),
@@ -518,12 +535,87 @@ fn table() -> Vec<Keyword> {
     for &buffer in Buffer::ALL {
         let name = buffer.name();
         if all.iter().all(|keyword| keyword.name != name) {
-            let dialects = if name.contains('.') { "S" } else { "23S" };
-            all.push(keyword(name, dialects, Sticky(buffer)));
+            let engines = match name {
+                "modbus_data" => "23",
+                "dnp3_data" => "23S",
+                _ if SINCE_SURICATA_8.contains(&name) => "8",
+                _ if IN_NEITHER_SURICATA.contains(&name) => "9",
+                _ => "S",
+            };
+            all.push(keyword(name, engines, Sticky(buffer)));
         }
     }
     all
 }
+
+/// Buffers by their own names that Suricata 7 does not have: read off the keywords that 7.0.17 and
+/// 8.0.6 register.
+const SINCE_SURICATA_8: &[&str] = &[
+    "dns.queries.rrname",
+    "dns.answers.rrname",
+    "dns.authorities.rrname",
+    "dns.additionals.rrname",
+    "dns.response.rrname",
+    "mdns.queries.rrname",
+    "mdns.answers.rrname",
+    "mdns.authorities.rrname",
+    "mdns.additionals.rrname",
+    "mdns.response.rrname",
+    "tls.alpn",
+    "tls.subjectaltname",
+    "ftp.command",
+    "ftp.command_data",
+    "ftp.reply",
+    "ftp.completion_code",
+    "smtp.helo",
+    "smtp.mail_from",
+    "smtp.rcpt_to",
+    "email.from",
+    "email.to",
+    "email.cc",
+    "email.subject",
+    "email.date",
+    "email.message_id",
+    "email.x_mailer",
+    "email.url",
+    "email.received",
+    "sip.from",
+    "sip.to",
+    "sip.via",
+    "sip.user_agent",
+    "sip.content_type",
+    "sip.content_length",
+    "sdp.origin",
+    "sdp.session_name",
+    "sdp.session_info",
+    "sdp.uri",
+    "sdp.email",
+    "sdp.phone_number",
+    "sdp.connection_data",
+    "sdp.bandwidth",
+    "sdp.time",
+    "sdp.repeat_time",
+    "sdp.timezone",
+    "sdp.encryption_key",
+    "sdp.attribute",
+    "sdp.media.media",
+    "sdp.media.media_info",
+    "sdp.media.connection_data",
+    "sdp.media.encryption_key",
+    "mqtt.connect.protocol_string",
+    "enip.product_name",
+    "enip.service_name",
+    "pgsql.query",
+    "ldap.request.dn",
+    "ldap.request.attribute_type",
+    "ldap.responses.attribute_type",
+    "ldap.responses.message",
+    "ldap.responses.dn",
+    "websocket.payload",
+];
+
+/// Those that neither has.
+const IN_NEITHER_SURICATA: &[&str] = &["email.body_md5", "tftp.file", "tftp.mode"];
 
 #[cfg(test)]
 mod tests {
@@ -534,6 +626,13 @@ mod tests {
         let names: Vec<_> = all().iter().map(|keyword| keyword.name).collect();
         let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).collect();
         assert!(twice.is_empty(), "{twice:?}");
+    }
+
+    #[test]
+    fn buffers_of_one_version_are_buffers() {
+        for name in SINCE_SURICATA_8.iter().chain(IN_NEITHER_SURICATA) {
+            assert!(find(name).is_some_and(|keyword| keyword.buffer().is_some()), "{name}");
+        }
     }
 
     #[test]

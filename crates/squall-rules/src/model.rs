@@ -47,6 +47,8 @@ pub enum Reason {
     UnknownKeyword,
     /// Some engine has it, we do not.
     UnsupportedKeyword,
+    /// The engine that was named does not load it ([`crate::Reader::engine`]).
+    NotLoaded,
     /// An option's value that its grammar does not allow.
     BadValue,
     /// Options that do not go together.
@@ -119,6 +121,52 @@ pub enum Dialect {
     Snort3,
     /// Sticky buffers with dots, protocols of applications.
     Suricata,
+}
+
+/// A version of an engine: versions differ in which rules they load, and in what those match.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum EngineVersion {
+    /// 2.9
+    Snort2,
+    Snort3,
+    /// 7.0
+    Suricata7,
+    /// 8.0
+    #[default]
+    Suricata8,
+}
+
+impl EngineVersion {
+    pub const ALL: [EngineVersion; 4] = [
+        EngineVersion::Suricata7,
+        EngineVersion::Suricata8,
+        EngineVersion::Snort2,
+        EngineVersion::Snort3,
+    ];
+
+    pub fn is_suricata(self) -> bool {
+        matches!(self, EngineVersion::Suricata7 | EngineVersion::Suricata8)
+    }
+
+    /// The syntax that it reads.
+    pub fn dialect(self) -> Dialect {
+        match self {
+            EngineVersion::Snort2 => Dialect::Snort2,
+            EngineVersion::Snort3 => Dialect::Snort3,
+            EngineVersion::Suricata7 | EngineVersion::Suricata8 => Dialect::Suricata,
+        }
+    }
+}
+
+impl std::fmt::Display for EngineVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            EngineVersion::Snort2 => "Snort 2",
+            EngineVersion::Snort3 => "Snort 3",
+            EngineVersion::Suricata7 => "Suricata 7",
+            EngineVersion::Suricata8 => "Suricata 8",
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

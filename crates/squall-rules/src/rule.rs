@@ -7,9 +7,9 @@ use crate::keywords::{self, What};
 use crate::set::quoted;
 use crate::variables::Resolver;
 use crate::{
-    Action, Addresses, Application, Buffer, Content, Dialect, Direction, End, Ends, Flow, Header,
-    Inspection, Number, Numbers, Operation, Place, Protocol, Reason, Rule, Sourced, Step,
-    Transform, Variables,
+    Action, Addresses, Application, Buffer, Content, Dialect, Direction, End, Ends, EngineVersion,
+    Flow, Header, Inspection, Number, Numbers, Operation, Place, Protocol, Reason, Rule, Sourced,
+    Step, Transform, Variables,
 };
 
 /// Why a line is no rule.
@@ -34,6 +34,10 @@ pub(crate) fn bad<T>(text: impl Into<String>) -> Parsed<T> {
 
 pub(crate) fn contradiction<T>(text: impl Into<String>) -> Parsed<T> {
     Err(Refusal(Reason::Contradiction, text.into()))
+}
+
+pub(crate) fn not_loaded<T>(engine: EngineVersion, text: impl std::fmt::Display) -> Parsed<T> {
+    Err(Refusal(Reason::NotLoaded, format!("{engine} does not load {text}")))
 }
 
 pub(crate) fn unsupported<T>(text: impl Into<String>) -> Parsed<T> {
@@ -152,11 +156,12 @@ fn protocol(name: &str) -> Option<Protocol> {
 /// Reads rules whose variables are the same.
 pub(crate) struct Reading<'v> {
     resolver: Resolver<'v>,
+    engine: Option<EngineVersion>,
 }
 
 impl<'v> Reading<'v> {
-    pub fn new(variables: &'v Variables) -> Self {
-        Reading { resolver: variables.resolver() }
+    pub fn new(variables: &'v Variables, engine: Option<EngineVersion>) -> Self {
+        Reading { resolver: variables.resolver(), engine }
     }
 
     /// `line` is trimmed.
@@ -195,8 +200,13 @@ impl<'v> Reading<'v> {
         }
         let parts: Vec<(&str, &str)> =
             options.iter().map(|option| name_and_value(&line[option.clone()])).collect();
-        let dialect = dialect(&header, short, &parts);
-        let mut building = Building::new(line, action, header, dialect);
+        if let Some(engine) = self.engine {
+            loads_header(engine, &line[..open], &header, short)
+                .map_err(|Refusal(reason, text)| Refused { reason, at: Some(0), sid, text })?;
+        }
+        let dialect =
+            self.engine.map_or_else(|| dialect(&header, short, &parts), EngineVersion::dialect);
+        let mut building = Building::new(line, action, header, dialect, self.engine);
         for (index, &(name, value)) in parts.iter().enumerate() {
             building.option = index as u16;
             building.keyword(name, value).map_err(|Refusal(reason, text)| Refused {
@@ -283,6 +293,52 @@ impl<'v> Reading<'v> {
             }
         };
         Ok((action, Header { protocol, source, direction, destination }, false))
+    }
+}
+
+/// Whether `engine` loads a rule with this header; `short`: without addresses.
+fn loads_header(engine: EngineVersion, text: &str, header: &Header, short: bool) -> Parsed {
+    let mut words = text.split_whitespace();
+    let (action, name) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+    let protocol = name.split(':').next().unwrap_or(name).to_ascii_lowercase();
+    let is_transport = matches!(protocol.as_str(), "ip" | "tcp" | "udp" | "icmp");
+    if short && engine != EngineVersion::Snort3 {
+        return not_loaded(engine, "a rule without addresses and ports: that is Snort 3's syntax");
+    }
+    let known = match engine {
+        EngineVersion::Snort2 => is_transport,
+        EngineVersion::Snort3 => {
+            is_transport
+                || short
+                || matches!(header.protocol, Protocol::Application(_))
+                || matches!(protocol.as_str(), "file" | "user")
+        }
+        EngineVersion::Suricata7 | EngineVersion::Suricata8 => match header.protocol {
+            Protocol::Application(application) => {
+                is_spoken_by_suricata(application, engine, &protocol)
+            }
+            _ => !matches!(protocol.as_str(), "file" | "user"),
+        },
+    };
+    if !known {
+        return not_loaded(engine, format!("rules of the protocol {}", quoted(&protocol)));
+    }
+    if header.direction == Direction::Transaction && engine != EngineVersion::Suricata8 {
+        return not_loaded(engine, "rules with the direction =>");
+    }
+    if (action.contains(':') || name.contains(':')) && engine != EngineVersion::Suricata8 {
+        return not_loaded(engine, "an action or a protocol with a colon");
+    }
+    Ok(())
+}
+
+/// Whether this version of Suricata knows the protocol by this name.
+fn is_spoken_by_suricata(application: Application, engine: EngineVersion, name: &str) -> bool {
+    use Application::*;
+    match application {
+        Nntp => false,
+        Doh2 | Mdns | Sdp | Pop3 | Ldap | WebSocket => engine == EngineVersion::Suricata8,
+        _ => !matches!(name, "http3" | "ssl" | "netbios-ssn" | "kerberos" | "ikev2"),
     }
 }
 
@@ -415,7 +471,7 @@ fn dialect(header: &Header, short: bool, options: &[(&str, &str)]) -> Dialect {
                 if modifier && (!seen_content || !value.is_empty()) {
                     return Dialect::Snort3;
                 }
-                if matches!(keywords::find(name), Some(keyword) if keyword.dialects == "S") {
+                if keywords::find(name).is_some_and(keywords::Keyword::is_suricatas_only) {
                     suricata = true;
                 }
             }
@@ -431,8 +487,7 @@ fn dialect(header: &Header, short: bool, options: &[(&str, &str)]) -> Dialect {
 /// Not Snort 3: whether some option is Suricata's only.
 fn later(options: &[(&str, &str)]) -> Dialect {
     let suricata = options.iter().any(|(name, _)| {
-        name.contains('.')
-            || matches!(keywords::find(name), Some(keyword) if keyword.dialects == "S")
+        name.contains('.') || keywords::find(name).is_some_and(keywords::Keyword::is_suricatas_only)
     });
     if suricata { Dialect::Suricata } else { Dialect::Snort2 }
 }
@@ -442,6 +497,8 @@ pub(crate) struct Building {
     pub rule: Rule,
     /// The option that is read.
     pub option: u16,
+    /// The one that must load the rule, if one was named.
+    pub engine: Option<EngineVersion>,
     /// Where contents go; `None`: the payload.
     sticky: Option<Sticky>,
     /// The content to which modifiers belong: inspection and step.
@@ -465,7 +522,13 @@ struct Sticky {
 }
 
 impl Building {
-    fn new(line: &str, action: Action, header: Header, dialect: Dialect) -> Self {
+    fn new(
+        line: &str,
+        action: Action,
+        header: Header,
+        dialect: Dialect,
+        engine: Option<EngineVersion>,
+    ) -> Self {
         let rule = Rule {
             place: Place::default(),
             text: line.to_owned(),
@@ -495,6 +558,7 @@ impl Building {
         Building {
             rule,
             option: 0,
+            engine,
             sticky: None,
             content: None,
             last: None,
@@ -511,6 +575,11 @@ impl Building {
                 .unwrap_or_default();
             return Err(Refusal(Reason::UnknownKeyword, format!("unknown option{nearest}")));
         };
+        if let Some(engine) = self.engine
+            && !keyword.is_of(engine)
+        {
+            return not_loaded(engine, "this option");
+        }
         match &keyword.what {
             What::Ignored => Ok(()),
             What::Unsupported(why) => unsupported(*why),
@@ -595,11 +664,17 @@ impl Building {
     pub fn transform(&mut self, transform: Transform) -> Parsed {
         let option = self.option;
         match &mut self.sticky {
-            Some(Sticky { inspection: None, transforms, .. }) => {
-                transforms.push(Sourced { option, is: transform });
+            Some(sticky) if sticky.inspection.is_none() || sticky.transforms.is_empty() => {
+                // Contents before it stay in the buffer as it is, those after it are looked for in
+                // what the transform makes.
+                sticky.inspection = None;
+                sticky.transforms.push(Sourced { option, is: transform });
                 Ok(())
             }
-            Some(_) => contradiction("a transform must directly follow the name of a buffer"),
+            Some(_) => contradiction(
+                "a transform must directly follow the name of a buffer, another transform, or a \
+                 match in the buffer as it is; name the buffer again",
+            ),
             None => contradiction("a transform needs a sticky buffer before it"),
         }
     }
@@ -709,10 +784,21 @@ impl Building {
     /// `http_uri` and its like behind a content.
     pub fn modify_buffer(&mut self, buffer: Buffer) -> Parsed {
         let Some((from, at)) = self.content else {
-            return contradiction(
-                "it needs a content before it; as a sticky buffer it is written with dots",
-            );
+            return match self.engine {
+                Some(engine) => not_loaded(engine, "it without a content before it"),
+                None => contradiction(
+                    "it needs a content before it; as a sticky buffer it is written with dots",
+                ),
+            };
         };
+        if let Some(engine) =
+            self.engine.filter(|engine| engine.is_suricata() && self.sticky.is_some())
+        {
+            return not_loaded(
+                engine,
+                "it after a sticky buffer: write pkt_data before the content",
+            );
+        }
         let own = self.sticky.as_ref().and_then(|sticky| sticky.inspection);
         if self.rule.inspections[from].buffer != Buffer::Payload && own != Some(from) {
             return contradiction("the content before it already has a buffer");

@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 
 use crate::rule::{Reading, Refused, is_action};
 use crate::variables::shortened;
-use crate::{Place, Problem, Reason, Rule, RuleSet, Variables};
+use crate::{EngineVersion, Place, Problem, Reason, Rule, RuleSet, Variables};
 
 /// How rule files are read.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
     /// Rules behind `#` as well; what else stands there stays a comment.
     pub disabled: bool,
+    /// Rules are read as this engine reads them, and those that it does not load give a problem.
+    /// `None`: rules of all engines are read, each in its own syntax.
+    pub engine: Option<EngineVersion>,
 }
 
 /// `include` upon `include` may go so deep.
@@ -218,7 +221,7 @@ impl Gathering {
         let mut resolving = variables.clone();
         'resolving: loop {
             let snapshot = resolving;
-            let mut reading = Reading::new(&snapshot);
+            let mut reading = Reading::new(&snapshot, reader.engine);
             while let Some((number, line)) = lines.next_logical() {
                 let place = Place { file, line: number };
                 let mut line = line;

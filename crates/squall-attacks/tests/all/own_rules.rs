@@ -111,7 +111,9 @@ are converted to one form. Its semantics are those of Suricata 8 with default se
 where Suricata has no equivalent. A line that is not a rule never stops its file: it is reported
 with file, line, column, a reason and a hint.
 
-- *engine*: 2 is Snort 2, 3 is Snort 3, S is Suricata (also with the names of older versions).
+- *engine*: 2 is Snort 2, 3 is Snort 3, S is Suricata 7 and 8 (also with the names of older
+  versions), 7 or 8 only that version of Suricata, 9 neither of them (other versions). With
+  `--engine`, rules with a keyword that the engine does not have are refused (NotLoaded).
 - *read*: `yes`; `ignored` if the keyword has no effect on the traffic; `problem` if rules with it
   are refused (UnsupportedKeyword). Any other word is refused as UnknownKeyword, with the most
   similar keyword.
@@ -154,7 +156,7 @@ fn the_reference_names_each_keyword_and_claims_nothing_that_is_not_so() {
                 .unwrap_or_default();
             text.push_str(&format!(
                 "| `{}` | {} | {read} | {by} |\n",
-                keyword.name, keyword.dialects
+                keyword.name, keyword.engines
             ));
         }
         std::fs::write(REFERENCE, text).unwrap();
@@ -174,7 +176,7 @@ fn the_reference_names_each_keyword_and_claims_nothing_that_is_not_so() {
         let (known, by) = row.trim_end_matches(" |").rsplit_once(" |").unwrap();
         assert_eq!(
             known,
-            format!("| `{}` | {} | {}", keyword.name, keyword.dialects, reading(keyword.reading()))
+            format!("| `{}` | {} | {}", keyword.name, keyword.engines, reading(keyword.reading()))
         );
         if let Ok(sid) = by.trim().parse::<u32>() {
             assert!(

@@ -2,10 +2,10 @@
 
 use super::content::whole_number;
 use super::parts;
-use crate::rule::{Building, Parsed, bad, unsupported};
+use crate::rule::{Building, Parsed, bad, not_loaded, unsupported};
 use crate::set::quoted;
 use crate::values::{Names, numbers, numbers_inclusive, plain, unsigned};
-use crate::{ApplicationTest as A, Buffer, Content, End, Numbers, Operation};
+use crate::{ApplicationTest as A, Buffer, Content, End, EngineVersion, Numbers, Operation};
 
 pub(crate) const TRUTH: Names = &[("no", 0), ("false", 0), ("yes", 1), ("true", 1)];
 
@@ -311,10 +311,21 @@ pub(crate) fn protocol(building: &mut Building, value: &str) -> Parsed {
     let value = value.trim();
     let (value, negated) = value.strip_prefix('!').map_or((value, false), |rest| (rest, true));
     let (name, mode) = value.split_once(',').unwrap_or((value, ""));
-    if !matches!(mode.trim(), "" | "either" | "to_server" | "to_client" | "final" | "original") {
+    if !matches!(
+        mode.trim(),
+        "" | "direction" | "either" | "to_server" | "to_client" | "final" | "original"
+    ) {
         return bad(format!("{} is not understood after the protocol", quoted(mode)));
     }
     let name = name.trim().to_ascii_lowercase();
+    if building.engine == Some(EngineVersion::Suricata7) {
+        if !mode.trim().is_empty() {
+            return not_loaded(EngineVersion::Suricata7, "a mode after the protocol");
+        }
+        if name == "unknown" {
+            return not_loaded(EngineVersion::Suricata7, "the protocol \"unknown\"");
+        }
+    }
     let is = match name.as_str() {
         "unknown" | "failed" => None,
         name => match crate::rule::application(name) {

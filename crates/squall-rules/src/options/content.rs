@@ -1,11 +1,12 @@
 //! Contents, expressions and sizes of buffers.
 
 use super::parts;
-use crate::rule::{Building, Parsed, bad, contradiction, unsupported};
+use crate::rule::{Building, Parsed, bad, contradiction, not_loaded, unsupported};
 use crate::set::quoted;
 use crate::values::{numbers, pattern, plain, signed, unsigned};
 use crate::{
-    Base64Mode, Buffer, Content, End, IsDataAt, Number, Numbers, Operation, Pcre, Transform,
+    Base64Mode, Buffer, Content, End, EngineVersion, IsDataAt, Number, Numbers, Operation, Pcre,
+    Transform,
 };
 
 /// Suricata's most for distance and within, and ours for offset and depth.
@@ -20,6 +21,9 @@ pub(crate) fn content(building: &mut Building, value: &str) -> Parsed {
             bad(format!("unexpected {} after the content", quoted(rest)))
         };
     };
+    if let Some(engine) = building.engine.filter(|engine| *engine != EngineVersion::Snort3) {
+        return not_loaded(engine, "parameters after a content: that is Snort 3's syntax");
+    }
     for parameter in parts(parameters) {
         let (name, value) = super::two_words(parameter);
         match name {
@@ -213,6 +217,21 @@ pub(crate) fn pcre(building: &mut Building, value: &str) -> Parsed {
             c if c.is_whitespace() => None,
             c => return bad(format!("unknown flag {c:?} of an expression")),
         };
+        if of.is_some()
+            && building.sticky_buffer().is_some()
+            && let Some(engine) = building.engine.filter(|engine| engine.is_suricata())
+        {
+            return not_loaded(
+                engine,
+                format!("the flag {flag:?} of an expression after a sticky buffer"),
+            );
+        }
+        if of.is_some() && building.engine == Some(EngineVersion::Snort3) {
+            return not_loaded(
+                EngineVersion::Snort3,
+                format!("the flag {flag:?} of an expression: it names buffers before it"),
+            );
+        }
         if of.is_some() && buffer.is_some() && of != buffer {
             return contradiction("flags for two buffers");
         }

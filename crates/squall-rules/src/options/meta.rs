@@ -1,9 +1,10 @@
 //! What a rule is called and who may care.
 
 use super::parts;
-use crate::rule::{Building, Parsed, bad, unsupported};
+use crate::rule::{Building, Parsed, Refusal, bad};
 use crate::set::quoted;
 use crate::values::plain;
+use crate::{EngineVersion, Reason};
 
 pub(crate) fn msg(building: &mut Building, value: &str) -> Parsed {
     building.rule.msg = plain(value);
@@ -83,7 +84,8 @@ pub(crate) fn noalert(building: &mut Building, _: &str) -> Parsed {
 }
 
 /// What the engine must be: ours is as one of version 8 in its usual build.
-pub(crate) fn requires(_: &mut Building, value: &str) -> Parsed {
+pub(crate) fn requires(building: &mut Building, value: &str) -> Parsed {
+    let engine = building.engine.unwrap_or_default();
     for part in parts(value) {
         let (what, of) = super::two_words(part);
         let kept = match what {
@@ -98,12 +100,13 @@ pub(crate) fn requires(_: &mut Building, value: &str) -> Parsed {
                     } else {
                         words.next().unwrap_or("")
                     };
-                    all &= holds(operator, version);
+                    all &= holds(engine, operator, version);
                 }
                 all
             }),
             "feature" => !matches!(of, "ja4" | "output::file-store" | "ndpi"),
-            "keyword" => crate::keywords::find(of).is_some(),
+            "keyword" => crate::keywords::find(of)
+                .is_some_and(|keyword| building.engine.is_none_or(|engine| keyword.is_of(engine))),
             _ => {
                 return bad(format!(
                     "{} is not understood: expected version, feature or keyword",
@@ -112,20 +115,25 @@ pub(crate) fn requires(_: &mut Building, value: &str) -> Parsed {
             }
         };
         if !kept {
-            return unsupported(format!(
-                "{} is not met by Suricata 8 in its usual build",
-                quoted(part)
-            ));
+            let reason = match building.engine {
+                Some(_) => Reason::NotLoaded,
+                None => Reason::UnsupportedKeyword,
+            };
+            let text = format!("{} is not met by {engine} in its usual build", quoted(part));
+            return Err(Refusal(reason, text));
         }
     }
     Ok(())
 }
 
-fn holds(operator: &str, version: &str) -> bool {
+fn holds(engine: EngineVersion, operator: &str, version: &str) -> bool {
     let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let asked =
         [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)];
-    let ours = [8, 0, 6];
+    let ours = match engine {
+        EngineVersion::Suricata7 => [7, 0, 17],
+        _ => [8, 0, 6],
+    };
     match operator {
         ">=" => ours >= asked,
         ">" => ours > asked,

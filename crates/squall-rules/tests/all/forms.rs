@@ -112,7 +112,7 @@ fn rules_behind_a_hash_are_read_when_asked_for() {
     let text = "# alert tcp any any -> any any (msg:\"off\"; sid:1;)\n# alert me (when it is \
                 done)\n#nothing\n";
     assert!(RuleSet::parse(text, &Variables::none()).rules.is_empty());
-    let set = Reader { disabled: true }.parse(text, &Variables::none());
+    let set = Reader { disabled: true, ..Reader::default() }.parse(text, &Variables::none());
     assert_eq!((set.rules.len(), set.problems.len()), (1, 0));
     assert!(set.rules[0].disabled);
 }
@@ -235,4 +235,75 @@ fn no_option_has_room_for_more_negations_than_a_stack_has() {
         &Variables::none(),
     );
     assert!(set.problems[0].text.contains("deep"), "{}", set.problems[0].text);
+}
+
+/// The reasons why `engine` gives no rule for these options; none: it loads them.
+fn refused(engine: EngineVersion, header: &str, options: &str) -> Vec<(Reason, String)> {
+    let reader = Reader { engine: Some(engine), ..Reader::default() };
+    let set =
+        reader.parse(&format!("alert {header} (msg:\"m\"; {options} sid:1;)"), &Variables::none());
+    assert_eq!(set.rules.len() + set.problems.len(), 1);
+    set.problems.into_iter().map(|problem| (problem.reason, problem.text)).collect()
+}
+
+#[test]
+fn a_named_engine_refuses_what_that_version_does_not_load() {
+    use EngineVersion::*;
+    const TCP: &str = "tcp any any -> any 80";
+    for (header, options, loaded_by) in [
+        (TCP, r#"content:"a"; nocase; depth:1;"#, &[Suricata7, Suricata8, Snort2][..]),
+        (TCP, r#"content:"a",nocase,depth 1;"#, &[Snort3]),
+        (TCP, r#"content:"a"; http_uri;"#, &[Suricata7, Suricata8, Snort2, Snort3]),
+        (TCP, r#"http_uri; content:"a";"#, &[Snort3]),
+        (TCP, r#"file_data; content:"a"; content:"b"; http_header;"#, &[Snort2, Snort3]),
+        (TCP, r#"pcre:"/a/U";"#, &[Suricata7, Suricata8, Snort2]),
+        (TCP, r#"bufferlen:>5;"#, &[Snort3]),
+        ("http any any -> any any", r#"http.uri; content:"a";"#, &[Suricata7, Suricata8]),
+        ("ldap any any -> any any", r#"ldap.request.operation:0;"#, &[Suricata8]),
+        ("tcp any any => any 80", r#"content:"a";"#, &[Suricata8]),
+        ("http", r#"http_uri; content:"a";"#, &[Snort3]),
+        (TCP, r#"http.request_body; from_base64; content:"a";"#, &[Suricata8]),
+        (TCP, r#"http.request_body; entropy:value >= 7;"#, &[Suricata8]),
+        (TCP, r#"app-layer-protocol:!http;"#, &[Suricata7, Suricata8]),
+        (TCP, r#"app-layer-protocol:http,final;"#, &[Suricata8]),
+        (TCP, r#"ssh.softwareversion:"x";"#, &[Suricata7]),
+        (TCP, r#"content:"a"; requires: version >= 8;"#, &[Suricata8]),
+        (TCP, r#"igmp.type:17;"#, &[]),
+    ] {
+        for engine in EngineVersion::ALL {
+            let problems = refused(engine, header, options);
+            assert_eq!(
+                problems.is_empty(),
+                loaded_by.contains(&engine),
+                "{engine}: {header} {options}: {problems:?}"
+            );
+            for (reason, text) in problems {
+                let names_it = text.contains(&engine.to_string());
+                assert!(reason == Reason::NotLoaded && names_it, "{options}: {reason:?} {text}");
+            }
+        }
+        // Without a name it is read as whoever wrote it meant it.
+        if !loaded_by.is_empty() {
+            let line = format!("alert {header} (msg:\"m\"; {options} sid:1;)");
+            let set = RuleSet::parse(&line, &Variables::none());
+            assert!(set.problems.is_empty(), "{options}: {:?}", set.problems);
+        }
+    }
+}
+
+#[test]
+fn what_follows_a_transform_is_looked_for_in_what_it_makes_and_what_stands_before_it_is_not() {
+    let text = r#"alert http any any -> any any (msg:"m"; http.uri; content:"A"; to_lowercase; strip_whitespace; content:"b"; sid:1;)"#;
+    let set = RuleSet::parse(text, &Variables::none());
+    assert!(set.problems.is_empty(), "{:?}", set.problems);
+    let transforms: Vec<Vec<Transform>> = set.rules[0]
+        .inspections
+        .iter()
+        .map(|inspection| inspection.transforms.iter().map(|one| one.is.clone()).collect())
+        .collect();
+    assert_eq!(transforms, [vec![], vec![Transform::ToLowercase, Transform::StripWhitespace]]);
+    assert_eq!(buffers(&set.rules[0]), [(Buffer::HttpUri, 1), (Buffer::HttpUri, 1)]);
+    let late = text.replace(r#"content:"b";"#, r#"content:"b"; to_md5; content:"c";"#);
+    let set = RuleSet::parse(&late, &Variables::none());
+    assert_eq!(set.problems[0].reason, Reason::Contradiction, "{:?}", set.problems);
 }

@@ -66,7 +66,7 @@ proptest! {
     #[test]
     fn a_line_gives_a_rule_or_a_problem_and_never_both(words in prop::collection::vec(word(), 0..60), disabled: bool) {
         let text = words.join(" ");
-        let set = Reader { disabled }.parse(&text, &Variables::standard());
+        let set = Reader { disabled, ..Reader::default() }.parse(&text, &Variables::standard());
         let mut places: Vec<Place> = set.rules.iter().map(|rule| rule.place).collect();
         places.extend(set.problems.iter().map(|problem| problem.place));
         let count = places.len();
