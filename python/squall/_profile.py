@@ -353,8 +353,9 @@ class Attack:
         ``{"HOME_NET": "10.0.0.0/8"}``
     sid, classtype, msg
         Use only these rules: ``"1000-1999"``, one or more classes, a regular expression.
-    engine : {"suricata", "snort"}
-        Engine whose alerts the labels promise, where engines are known to differ.
+    engine : {"suricata7", "suricata8", "snort2", "snort3"}, optional
+        Engine whose alerts the labels promise. Rules that it does not load are refused. Default:
+        rules of all engines are converted, and match as in Suricata 8.
     template, options
         Instead of rules: ``"syn-scan"``, with ``{"ports": "1-1024"}``.
     port, port2 : str, optional
@@ -397,7 +398,7 @@ class Attack:
     sid: str | int | Iterable[str | int] | None = None
     classtype: str | Iterable[str] | None = None
     msg: str | None = None
-    engine: Literal["suricata", "snort"] | None = None
+    engine: Literal["suricata7", "suricata8", "snort2", "snort3"] | None = None
     template: str | None = None
     options: Mapping[str, Any] | None = None
     port: str | None = None

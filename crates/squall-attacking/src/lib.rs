@@ -29,7 +29,7 @@ use std::{
 };
 
 use squall_attacks::{
-    Dialect, End, Label, Solver, Unsolved,
+    End, EngineVersion, Label, Solver, Unsolved,
     evade::EVASIONS,
     labels::{self, Kind},
     solve,
@@ -112,7 +112,7 @@ struct OfFrames {
 }
 
 /// Rules, what became of those that were chosen, and for which engine.
-type SolvedRules = (Arc<RuleSet>, Arc<Vec<Outcome>>, Dialect);
+type SolvedRules = (Arc<RuleSet>, Arc<Vec<Outcome>>, EngineVersion);
 
 /// Begins a timeline, each time from its beginning.
 pub type Line = Arc<dyn Fn() -> Timeline + Send + Sync>;
@@ -273,11 +273,14 @@ fn from_rules(
     mut told_of: Told<'_>,
     mistakes: &mut Mistakes<'_>,
 ) -> Result<Option<Section>, Error> {
-    let dialect = match of.engine {
-        IdsEngine::Suricata => Dialect::Suricata,
-        IdsEngine::Snort => Dialect::Snort,
-    };
-    let Some(rules) = rules::read(of, mistakes)? else { return Ok(None) };
+    let named = of.engine.map(|engine| match engine {
+        IdsEngine::Suricata7 => EngineVersion::Suricata7,
+        IdsEngine::Suricata8 => EngineVersion::Suricata8,
+        IdsEngine::Snort2 => EngineVersion::Snort2,
+        IdsEngine::Snort3 => EngineVersion::Snort3,
+    });
+    let engine = named.unwrap_or_default();
+    let Some(rules) = rules::read(of, named, mistakes)? else { return Ok(None) };
     let Some(choice) = rules::choose(of, mistakes) else { return Ok(None) };
     let (Some(wire), Some(hosts)) =
         (rules::wire(profile, said, mistakes), rules::hosts(said, mistakes))
@@ -325,7 +328,7 @@ fn from_rules(
         hosts,
         variants: rules::variants(said),
     };
-    let outcomes = solve_all(&rules, &chosen, &order, dialect, progress)?;
+    let outcomes = solve_all(&rules, &chosen, &order, engine, progress)?;
     let mut report = told(&rules, &outcomes, &order);
     order.pace = match said.pace {
         AttackPace::PerSecond(rate) => Pace::of(rate),
@@ -358,7 +361,7 @@ fn from_rules(
     });
     let mut labels = Vec::with_capacity(suite.attacks.len());
     let mut section = Section { numbers, ..Section::default() };
-    let examiner = Examiner::new(&rules, dialect);
+    let examiner = Examiner::new(&rules, engine);
     let mut kept = Vec::with_capacity(suite.attacks.len());
     let mut attacks = suite.attacks.into_iter().peekable();
     while attacks.peek().is_some() {
@@ -407,7 +410,7 @@ fn from_rules(
     if suite.without_address > 0 {
         report.left_out.insert("no_address".into(), suite.without_address);
     }
-    section.solved = Some((rules.clone(), Arc::new(outcomes), dialect));
+    section.solved = Some((rules.clone(), Arc::new(outcomes), engine));
     let made = Made { rules, suite: Arc::new(suite), wire, which: |_| true };
     let line = |which: fn(&suite::Attack) -> bool| -> Line {
         let made = Made { which, ..made.clone() };
@@ -444,7 +447,7 @@ fn solve_all(
     rules: &RuleSet,
     chosen: &[usize],
     order: &Order,
-    dialect: Dialect,
+    engine: EngineVersion,
     progress: Progress<'_>,
 ) -> Result<Vec<Outcome>, Error> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(chosen.len().max(1));
@@ -454,7 +457,7 @@ fn solve_all(
         for _ in 0..threads {
             scope.spawn(|| {
                 let settings =
-                    solve::Settings { seed: order.seed, dialect, ..solve::Settings::default() };
+                    solve::Settings { seed: order.seed, engine, ..solve::Settings::default() };
                 let solver = Solver::new(rules, settings);
                 while !stopped.load(Ordering::Relaxed) {
                     let Some(&rule) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else {
@@ -666,7 +669,7 @@ impl Prepared {
     /// How each rule was solved, and where each octet comes from; or why not.
     pub fn explain(&self) -> String {
         let mut text = String::new();
-        for (rules, outcomes, dialect) in self.solved.iter().flatten() {
+        for (rules, outcomes, engine) in self.solved.iter().flatten() {
             for outcome in outcomes.iter() {
                 for solved in &outcome.solved {
                     text.push_str(&solve::explain(rules, &solved.solution).to_string());
@@ -674,7 +677,7 @@ impl Prepared {
                 if let (true, Some(unsolved)) = (outcome.solved.is_empty(), &outcome.unsolved) {
                     let reason = snake(unsolved.reason);
                     text.push_str(
-                        &solve::explain_unsolved(rules, unsolved, reason, *dialect).to_string(),
+                        &solve::explain_unsolved(rules, unsolved, reason, *engine).to_string(),
                     );
                 }
             }

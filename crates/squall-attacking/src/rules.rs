@@ -6,16 +6,21 @@ use regex::Regex;
 use squall_attacks::{Evasion, assemble::variants::Variant, solve::Hosts, suite::Choice, wire};
 use squall_flows::AddrRange;
 use squall_profile::{Attack, AttackRules, Mistakes, Profile, Said};
-use squall_rules::{Addresses, Numbers, Problem, RuleSet, Variables};
+use squall_rules::{Addresses, EngineVersion, Numbers, Problem, Reader, RuleSet, Variables};
 
 use crate::Error;
 
-/// The rules of all files. `None`: `mistakes` say why not.
+/// The rules of all files, those that `engine` loads if one is named. `None`: `mistakes` say why
+/// not.
 ///
 /// # Errors
 /// [`Error::Usage`] for a file that is not there, [`Error::Environment`] for one that cannot be
 /// read.
-pub fn read(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Result<Option<Arc<RuleSet>>, Error> {
+pub fn read(
+    of: &AttackRules,
+    engine: Option<EngineVersion>,
+    mistakes: &mut Mistakes<'_>,
+) -> Result<Option<Arc<RuleSet>>, Error> {
     let mut variables = Variables::standard();
     if let Some(config) = &of.config {
         let text = squall_profile::read_text(&config.text)
@@ -48,7 +53,8 @@ pub fn read(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Result<Option<Arc<
             }
         }
     }
-    Ok(Some(Arc::new(RuleSet::read(&paths, &variables))))
+    let reader = Reader { engine, ..Reader::default() };
+    Ok(Some(Arc::new(reader.read(&paths, &variables))))
 }
 
 /// `local.rules:12:5 sid 1000: unknown_keyword: ...`

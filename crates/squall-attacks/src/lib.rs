@@ -32,5 +32,4 @@ pub use exchange::{Exchange, Octets, Origin, Shape, Transport, Turn};
 pub use labels::Label;
 pub use near_misses::{NearMiss, near_miss};
 pub use solve::{Solution, Solver, Unsolved};
-pub use squall_ids::Dialect;
-pub use squall_rules::End;
+pub use squall_rules::{End, EngineVersion};

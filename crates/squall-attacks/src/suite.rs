@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use regex::Regex;
 use squall_program::mix;
-use squall_rules::{Numbers, Rule, RuleSet};
+use squall_rules::{EngineVersion, Numbers, Rule, RuleSet};
 use squall_units::Nanos;
 
 use crate::{
@@ -195,12 +195,12 @@ fn vary(solution: &mut Solution, solver: &Solver<'_>, variants: &[Variant]) -> b
 /// other addresses may be another thing than what was examined when it was found.
 pub struct Examiner<'a> {
     compiled: squall_ids::Compiled<'a>,
-    dialect: squall_ids::Dialect,
+    engine: EngineVersion,
 }
 
 impl<'a> Examiner<'a> {
-    pub fn new(rules: &'a RuleSet, dialect: squall_ids::Dialect) -> Self {
-        Examiner { compiled: squall_ids::Compiled::new(rules), dialect }
+    pub fn new(rules: &'a RuleSet, engine: EngineVersion) -> Self {
+        Examiner { compiled: squall_ids::Compiled::new(rules), engine }
     }
 
     /// Makes `labels` promise what is seen in `frames`, which are those of `attack`, and no more.
@@ -229,8 +229,11 @@ impl<'a> Examiner<'a> {
         which.push(attack.rule);
         which.sort_unstable();
         which.dedup();
-        let (mut engine, _) =
-            squall_ids::Engine::new(&self.compiled, &which, squall_ids::Settings::of(self.dialect));
+        let settings = squall_ids::Settings {
+            every_view: attack.kind == Kind::NearMiss,
+            ..squall_ids::Settings::of(self.engine)
+        };
+        let (mut engine, _) = squall_ids::Engine::new(&self.compiled, &which, settings);
         for frame in frames {
             engine.frame(Nanos(attack.begin.0.saturating_add(frame.at.0)), &frame.octets);
         }

@@ -1,8 +1,6 @@
 //! What `asn1` finds wrong with BER.
 
-use squall_rules::Asn1;
-
-use crate::Dialect;
+use squall_rules::{Asn1, EngineVersion};
 
 /// Elements one behind the other, and elements inside each other: Suricata's `asn1-max-frames`.
 const ELEMENTS: usize = 256;
@@ -11,10 +9,10 @@ const ELEMENTS: usize = 256;
 ///
 /// Suricata reads elements whole: one whose octets are not all there is none, nor is one whose
 /// content its type does not allow, and nothing behind it is read. Snort believes the lengths.
-pub(crate) fn is_wrong(asked: &Asn1, octets: &[u8], dialect: Dialect) -> bool {
+pub(crate) fn is_wrong(asked: &Asn1, octets: &[u8], engine: EngineVersion) -> bool {
     let (mut rest, mut wrong) = (octets, false);
     for _ in 0..ELEMENTS {
-        match element(asked, rest, ELEMENTS, dialect) {
+        match element(asked, rest, ELEMENTS, engine) {
             Some((length, found)) => {
                 wrong |= found;
                 rest = &rest[length..];
@@ -26,12 +24,17 @@ pub(crate) fn is_wrong(asked: &Asn1, octets: &[u8], dialect: Dialect) -> bool {
         }
     }
     // More than it looks at: then it has looked at nothing.
-    wrong && dialect == Dialect::Snort
+    wrong && !engine.is_suricata()
 }
 
 /// How many octets the first element takes, and whether something is wrong with it or one inside;
 /// `None`: there is none.
-fn element(asked: &Asn1, octets: &[u8], depth: usize, dialect: Dialect) -> Option<(usize, bool)> {
+fn element(
+    asked: &Asn1,
+    octets: &[u8],
+    depth: usize,
+    engine: EngineVersion,
+) -> Option<(usize, bool)> {
     let depth = depth.checked_sub(1)?;
     let header = header(octets)?;
     let behind = &octets[header.length..];
@@ -39,14 +42,14 @@ fn element(asked: &Asn1, octets: &[u8], depth: usize, dialect: Dialect) -> Optio
         // An end that is marked: the elements up to two zeros. Only what is inside can be wrong.
         let (mut at, mut wrong) = (0, false);
         while !behind.get(at..)?.starts_with(&[0, 0]) {
-            let (length, found) = element(asked, &behind[at..], depth, dialect)?;
+            let (length, found) = element(asked, &behind[at..], depth, engine)?;
             at += length;
             wrong |= found;
         }
         return header.is_constructed.then_some((header.length + at + 2, wrong));
     };
     let length = usize::try_from(said).unwrap_or(usize::MAX);
-    if length > behind.len() && dialect == Dialect::Suricata {
+    if length > behind.len() && engine.is_suricata() {
         return None;
     }
     let content = &behind[..length.min(behind.len())];
@@ -56,18 +59,18 @@ fn element(asked: &Asn1, octets: &[u8], depth: usize, dialect: Dialect) -> Optio
             (SEQUENCE | SET, true) => {
                 let (mut rest, mut wrong) = (content, false);
                 while !rest.is_empty() {
-                    match element(asked, rest, depth, dialect) {
+                    match element(asked, rest, depth, engine) {
                         Some((length, found)) => {
                             wrong |= found;
                             rest = &rest[length..];
                         }
-                        None if dialect == Dialect::Snort => break,
+                        None if !engine.is_suricata() => break,
                         None => return None,
                     }
                 }
                 wrong
             }
-            (tag, false) if dialect == Dialect::Suricata && !is_allowed(tag, content) => {
+            (tag, false) if engine.is_suricata() && !is_allowed(tag, content) => {
                 return None;
             }
             // More unused bits than octets have, counting the one that says so.
@@ -83,7 +86,7 @@ fn element(asked: &Asn1, octets: &[u8], depth: usize, dialect: Dialect) -> Optio
                     && said > 256
                     && content.first().is_some_and(|first| first & 0xc0 == 0)
             }
-            (BIT_STRING, true) if dialect == Dialect::Suricata => return None,
+            (BIT_STRING, true) if engine.is_suricata() => return None,
             _ => false,
         };
     }
@@ -174,23 +177,23 @@ mod tests {
     #[test]
     fn a_length_beyond_what_is_asked_is_wrong_wherever_it_is_nested() {
         let octets = b"\x30\x08\x02\x01\x05\x04\x03abc\x02\x01\x00";
-        assert!(is_wrong(&oversize(2), &octets[..10], Dialect::Suricata));
-        assert!(!is_wrong(&oversize(8), &octets[..10], Dialect::Suricata));
+        assert!(is_wrong(&oversize(2), &octets[..10], EngineVersion::Suricata8));
+        assert!(!is_wrong(&oversize(8), &octets[..10], EngineVersion::Suricata8));
         // In what is no sequence nothing is looked for.
-        assert!(!is_wrong(&oversize(5), b"\xa0\x05\x04\x03abc", Dialect::Suricata));
+        assert!(!is_wrong(&oversize(5), b"\xa0\x05\x04\x03abc", EngineVersion::Suricata8));
     }
 
     #[test]
     fn an_element_that_is_not_all_there_is_none_but_for_snort() {
         let octets = b"\x30\x07\x02\x01\x05\x04\x82\x10\x00";
-        assert!(!is_wrong(&oversize(1000), octets, Dialect::Suricata));
-        assert!(is_wrong(&oversize(1000), octets, Dialect::Snort));
+        assert!(!is_wrong(&oversize(1000), octets, EngineVersion::Suricata8));
+        assert!(is_wrong(&oversize(1000), octets, EngineVersion::Snort2));
     }
 
     #[test]
     fn a_bit_string_has_no_more_unused_bits_than_bits() {
         let asked = Asn1 { bitstring_overflow: true, ..Asn1::default() };
-        let wrong = |octets: &[u8]| is_wrong(&asked, octets, Dialect::Suricata);
+        let wrong = |octets: &[u8]| is_wrong(&asked, octets, EngineVersion::Suricata8);
         assert!(
             wrong(b"\x03\x01\xff")
                 && wrong(b"\x30\x03\x03\x01\xff")
@@ -208,7 +211,7 @@ mod tests {
         let asked = Asn1 { double_overflow: true, ..Asn1::default() };
         let real =
             |digits: usize| [&[9, 0x82, 1, digits as u8][..], &vec![3; 256 + digits]].concat();
-        assert!(is_wrong(&asked, &real(1), Dialect::Suricata));
-        assert!(!is_wrong(&asked, &real(0), Dialect::Suricata));
+        assert!(is_wrong(&asked, &real(1), EngineVersion::Suricata8));
+        assert!(!is_wrong(&asked, &real(0), EngineVersion::Suricata8));
     }
 }

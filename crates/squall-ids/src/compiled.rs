@@ -3,13 +3,14 @@
 use std::sync::OnceLock;
 
 use squall_rules::{
-    Action, Application, ApplicationTest, BitVerb, Bits, Buffer, Direction, End, IntVerb, Number,
-    Numbers, Operation, PacketTest, Protocol, Rule, RuleSet, Sourced, Step, Transform,
+    Action, Application, ApplicationTest, BitVerb, Bits, Buffer, Direction, End, EngineVersion,
+    IntVerb, Number, Numbers, Operation, PacketTest, Protocol, Rule, RuleSet, Sourced, Step,
+    Transform,
 };
 
+use crate::Refused;
 use crate::inspect::{self, Ready};
 use crate::packet::{ICMP, ICMP6, Packet, SCTP, TCP, UDP};
-use crate::{Dialect, Refused};
 
 /// Rules of which [`crate::Engine`]s are made. A rule is made ready when it is first asked for, and
 /// stays so.
@@ -55,6 +56,7 @@ pub(crate) struct Prepared<'a> {
     on_stream: bool,
     /// Nothing in it asks for single packets or for the stream.
     anywhere: bool,
+    possible: (bool, bool),
     pub payload: Vec<Ready<'a>>,
     /// Of headers of packets.
     pub headers: Vec<Look<'a>>,
@@ -205,6 +207,10 @@ impl<'a> Prepared<'a> {
                 (placed || sized, true)
             }
         };
+        let possible = match of_tcp && !payload.is_empty() {
+            true => (!stream_only, !packet_only),
+            false => (on_packets, on_stream),
+        };
         let fast = fast(rule, !looks.is_empty() || !tests.is_empty());
         let any_port =
             [is_any_port(&rule.header.source.ports), is_any_port(&rule.header.destination.ports)];
@@ -224,6 +230,7 @@ impl<'a> Prepared<'a> {
             on_packets,
             on_stream,
             anywhere,
+            possible,
             payload: ready_payload,
             headers,
             looks,
@@ -241,11 +248,16 @@ impl<'a> Prepared<'a> {
     }
 
     /// Whether what it asks of no buffer is looked for on single packets, and on the stream.
-    pub fn places(&self, dialect: Dialect) -> (bool, bool) {
-        match dialect {
-            Dialect::Snort if self.anywhere => (true, true),
+    pub fn places(&self, engine: EngineVersion) -> (bool, bool) {
+        match engine {
+            EngineVersion::Snort2 | EngineVersion::Snort3 if self.anywhere => (true, true),
             _ => (self.on_packets, self.on_stream),
         }
+    }
+
+    /// As [`Prepared::places`], of whatever engine.
+    pub fn possible_places(&self) -> (bool, bool) {
+        self.possible
     }
 
     /// Whether it is looked for in transactions, not in packets.
@@ -296,8 +308,8 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Why Suricata 8 never raises a rule. Seen of 8.0.6, with traffic in which all that the rules ask
-/// for was there.
+/// Why Suricata never raises a rule, after its name. Seen of 8.0.6, with traffic in which all that
+/// the rules ask for was there; the source of 7.0 does the same.
 pub(crate) fn never_by_suricata(rule: &Rule) -> Option<&'static str> {
     let of_payload = |inspection: &squall_rules::Inspection| inspection.buffer == Buffer::Payload;
     for test in &rule.application {
@@ -307,12 +319,10 @@ pub(crate) fn never_by_suricata(rule: &Rule) -> Option<&'static str> {
             ApplicationTest::SslState { any_of, negated: false }
                 if any_of.iter().all(|state| state == "server_hello") =>
             {
-                return Some("Suricata 8 never finds server_hello when it tests ssl_state");
+                return Some("never finds server_hello when it tests ssl_state");
             }
             ApplicationTest::FtpBounce if rule.inspections.iter().any(of_payload) => {
-                return Some(
-                    "Suricata 8 never matches ftpbounce combined with contents of the payload",
-                );
+                return Some("never matches ftpbounce combined with contents of the payload");
             }
             _ => {}
         }
@@ -324,7 +334,7 @@ pub(crate) fn never_by_suricata(rule: &Rule) -> Option<&'static str> {
         _ => false,
     };
     let refused = rule.inspections.iter().flat_map(|inspection| &inspection.steps).any(before);
-    refused.then_some("Suricata 8 does not load a content with a negative offset")
+    refused.then_some("does not load a content with a negative offset")
 }
 
 /// Whether who speaks `spoken` speaks what a rule calls `asked`.

@@ -7,7 +7,7 @@ use squall_rules::{
 use crate::compiled::speaks;
 use crate::detect::Seen;
 use crate::flow::{Flow, Spoken};
-use crate::packet::Packet;
+use crate::packet::{Packet, UDP};
 use crate::protocols::{FactIs, Transaction};
 
 /// `flow:`
@@ -21,13 +21,19 @@ pub(crate) fn flow(asked: &Asked, packet: &Packet, seen: Seen) -> bool {
     asked.fragments.is_none_or(|asked| asked == packet.reassembled)
 }
 
-/// `app-layer-protocol:`
-pub(crate) fn protocol(asked: Option<Application>, flow: Option<&Flow>) -> bool {
-    match (flow.map(|flow| flow.application), asked) {
+/// `app-layer-protocol:`. While it is not known what is spoken, `!` matches no more than a name does.
+pub(crate) fn protocol(asked: Option<Application>, negated: bool, flow: Option<&Flow>) -> bool {
+    let is = match (flow.map(|flow| flow.application), asked) {
         (Some(Spoken::Is(spoken)), Some(asked)) => speaks(spoken, asked),
+        (Some(Spoken::Is(_)), None) | (Some(Spoken::Nothing), Some(_)) => false,
         (Some(Spoken::Nothing), None) => true,
-        _ => false,
-    }
+        // Of datagrams the first one decides, for its direction.
+        (Some(Spoken::NotKnownYet), _) if flow.is_some_and(|flow| flow.protocol == UDP) => {
+            asked.is_none()
+        }
+        (Some(Spoken::NotKnownYet) | None, _) => return false,
+    };
+    is != negated
 }
 
 fn bits(found: u8, asked: u8, which: Which) -> bool {
@@ -125,7 +131,7 @@ pub(crate) fn packet(test: &PacketTest, packet: &Packet, flow: Option<&Flow>, se
         Rpc { program, version, procedure } => rpc(packet, *program, *version, *procedure),
         StreamSize { of, size } => {
             let Some(session) = flow.and_then(|flow| flow.session.as_ref()) else { return false };
-            let [client, server] = session.streams.each_ref().map(|stream| stream.next);
+            let [client, server] = session.streams.each_ref().map(|stream| stream.size());
             match of {
                 StreamSizeOf::Client => size.contains(client),
                 StreamSizeOf::Server => size.contains(server),
@@ -187,7 +193,7 @@ pub(crate) fn application(
     let holds =
         |text: &[u8], part: &str| crate::inspect::find(text, part.as_bytes(), true).is_some();
     match test {
-        Protocol { is, negated } => protocol(*is, Some(flow)) != *negated,
+        Protocol { is, negated } => protocol(*is, *negated, Some(flow)),
         Event(name) => transaction.facts.iter().any(|fact| {
             fact.of == from
                 && matches!(&fact.is, FactIs::Event(event) if event == name || name.ends_with(&format!(".{event}")))

@@ -109,6 +109,15 @@ impl Engine<'_> {
                     prefilter.see(Buffer::Payload, octets);
                 }
             }
+            if self.settings.every_view
+                && let (Some(session), Some(from)) =
+                    (flow.as_ref().and_then(|flow| flow.session.as_ref()), seen.from)
+            {
+                let stream = &session.streams[from as usize];
+                for (_, octets) in stream.runs(0, stream.end()) {
+                    prefilter.see(Buffer::Payload, octets);
+                }
+            }
         }
         for &place in &candidates.of_packets {
             if self.prefilter.as_ref().is_some_and(|prefilter| !prefilter.can_match(place)) {
@@ -159,7 +168,10 @@ impl Engine<'_> {
             return None;
         }
         // What has ended has no packet: only its stream, its transactions and its bits are left.
-        if seen.last && !rule.payload.is_empty() && !rule.places(self.settings.dialect).1 {
+        let every_view = self.settings.every_view && packet.protocol == TCP;
+        let is_of_ends =
+            rule.places(self.settings.engine).1 || every_view && rule.possible_places().1;
+        if seen.last && !rule.payload.is_empty() && !is_of_ends {
             return None;
         }
         if !rule.is_spoken(flow.and_then(|flow| flow.application.application()))
@@ -167,8 +179,8 @@ impl Engine<'_> {
         {
             return None;
         }
-        let about = About { dialect: self.settings.dialect, ..About::default() };
-        let (on_packets, on_stream) = rule.places(self.settings.dialect);
+        let about = About { engine: self.settings.engine, ..About::default() };
+        let (on_packets, on_stream) = rule.places(self.settings.engine);
         let mut variables = vec![0; rule.rule.variables.len()];
         for look in &rule.headers {
             let octets = header(look.buffer, packet)?;
@@ -178,6 +190,23 @@ impl Engine<'_> {
         }
         if rule.payload.is_empty() {
             return Some(false);
+        }
+        if every_view
+            && let (Some(session), Some(from)) =
+                (flow.and_then(|flow| flow.session.as_ref()), seen.from)
+        {
+            let (of_packets, of_stream) = rule.possible_places();
+            let stream = &session.streams[from as usize];
+            let runs = if of_stream { stream.runs(0, stream.end()) } else { vec![] };
+            let mut views: Vec<&[u8]> = runs.into_iter().map(|(_, octets)| octets).collect();
+            if of_packets && !packet.payload.is_empty() {
+                views.push(&packet.payload);
+            }
+            for octets in views {
+                if inspect::matches(&rule.payload, octets, &mut variables, about) {
+                    return Some(true);
+                }
+            }
         }
         if packet.protocol == TCP && on_stream {
             if let (Some(window), Some(session), Some(from)) =
@@ -219,7 +248,7 @@ impl Engine<'_> {
             && rule
                 .protocols
                 .iter()
-                .all(|(asked, negated)| conditions::protocol(*asked, flow) != *negated)
+                .all(|(asked, negated)| conditions::protocol(*asked, *negated, flow))
             && rule
                 .rule
                 .bits
@@ -329,7 +358,7 @@ impl Engine<'_> {
                 }
                 let about = About {
                     little_endian: is_little_endian(transaction),
-                    dialect: self.settings.dialect,
+                    engine: self.settings.engine,
                 };
                 let matched = transaction_matches(
                     rule,

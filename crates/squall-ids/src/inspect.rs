@@ -6,10 +6,10 @@ use memchr::{memchr2, memmem};
 use pcre2::bytes::{CaptureLocations, Regex};
 use squall_rules::{
     Arithmetic, Base64Decode, ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, Content,
-    IsDataAt, JumpFrom, Number, Operation, Reading, Step,
+    EngineVersion, IsDataAt, JumpFrom, Number, Operation, Reading, Step,
 };
 
-use crate::{Dialect, expression};
+use crate::expression;
 
 /// Steps that one look at a buffer may take: Suricata's `inspection-recursion-limit`.
 const STEPS: u32 = 3000;
@@ -76,7 +76,7 @@ fn is_relative(operation: &Operation) -> bool {
 pub(crate) struct About {
     /// `dce`: numbers are of this byte order.
     pub little_endian: bool,
-    pub dialect: Dialect,
+    pub engine: EngineVersion,
 }
 
 /// Whether `octets` match all of `steps`. `variables` has a place for each of the rule's; what is
@@ -152,8 +152,12 @@ impl Look<'_> {
                 };
                 let outcome = look.from(&step.decoded);
                 self.steps = look.steps;
-                // What is decoded is the last that is looked at.
-                return if outcome == Match { Match } else { NoMatch };
+                // What is decoded is the last that is looked at. In Suricata 7, giving up inside
+                // gives up outside as well: a content before it is not tried further on.
+                return match outcome {
+                    Never if self.about.engine != EngineVersion::Suricata7 => NoMatch,
+                    outcome => outcome,
+                };
             }
             Operation::Entropy { least, most, offset, octets } => {
                 let from = usize::try_from(*offset).unwrap_or(usize::MAX).min(self.octets.len());
@@ -169,7 +173,7 @@ impl Look<'_> {
                 else {
                     return NoMatch;
                 };
-                crate::ber::is_wrong(asn1, octets, self.about.dialect)
+                crate::ber::is_wrong(asn1, octets, self.about.engine)
             }
             Operation::Dataset { is_set, values } => {
                 if values.iter().any(|value| value == self.octets) != *is_set {

@@ -43,7 +43,7 @@ pub use protocols::read_any_octets;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use squall_rules::{Application, End};
+use squall_rules::{Application, End, EngineVersion};
 use squall_units::Nanos;
 use squall_wire::tcp_flags::{ACK, RST, SYN};
 
@@ -64,72 +64,56 @@ const BEGUN: usize = 16 * 1024;
 /// Connections that were announced and did not come, at most.
 const EXPECTED: usize = 4096;
 
-/// Which engine is followed where they are known to differ. That of Suricata was held against what
-/// it says; Snort's is made after what Snort documents.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Dialect {
-    /// Suricata 8 with its usual configuration.
-    #[default]
-    Suricata,
-    /// Snort 2.9 and 3: contents without a buffer are looked for in packets as well as in the
-    /// stream, overlapping fragments are Linux's, lengths of BER are believed, few alerts of one
-    /// packet are told.
-    Snort,
+/// Alerts of one packet that are reported: Suricata's `packet-alert-max`, the `event_queue: log` of
+/// the snort.conf of Snort 2, Snort 3's default.
+fn alerts_per_packet(engine: EngineVersion) -> usize {
+    match engine {
+        EngineVersion::Suricata7 | EngineVersion::Suricata8 => 15,
+        EngineVersion::Snort2 => 5,
+        EngineVersion::Snort3 => 3,
+    }
 }
 
-impl Dialect {
-    /// Alerts of one packet that are told: Suricata's `packet-alert-max`, Snort's
-    /// `event_queue: log`.
-    fn alerts_per_packet(self) -> usize {
-        match self {
-            Dialect::Suricata => 15,
-            Dialect::Snort => 3,
-        }
-    }
-
-    fn fragments(self) -> Policy {
-        match self {
-            Dialect::Suricata => Policy::Bsd,
-            Dialect::Snort => Policy::Linux,
-        }
-    }
-
-    /// Why the engine never raises this rule, whatever it sees, where that is known.
-    pub fn never(self, rule: &squall_rules::Rule) -> Option<&'static str> {
-        match self {
-            Dialect::Suricata => compiled::never_by_suricata(rule),
-            Dialect::Snort => None,
-        }
-    }
+/// Why the engine never raises this rule, whatever it sees, where that is known.
+pub fn never_raised(engine: EngineVersion, rule: &squall_rules::Rule) -> Option<String> {
+    let why = compiled::never_by_suricata(rule).filter(|_| engine.is_suricata())?;
+    Some(format!("{engine} {why}"))
 }
 
 /// What may differ between engines.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    pub dialect: Dialect,
+    /// Which engine is followed where they are known to differ: that of Suricata 8 was compared
+    /// with its alerts, the others follow their source and documentation.
+    pub engine: EngineVersion,
     /// Alerts of one packet at most.
     pub alerts_per_packet: usize,
     /// Octets of an HTTP body that are looked at.
     pub body_limit: usize,
     /// Packets with a wrong checksum are not looked at.
     pub checksums: bool,
+    /// Payloads are looked for in each packet, and in all that an end has sent so far, as well:
+    /// whatever the chunks of an engine come to, they hold nothing else. For traffic that must not
+    /// match.
+    pub every_view: bool,
 }
 
 impl Settings {
     /// Those that are usual with an engine.
-    pub fn of(dialect: Dialect) -> Self {
+    pub fn of(engine: EngineVersion) -> Self {
         Settings {
-            dialect,
-            alerts_per_packet: dialect.alerts_per_packet(),
+            engine,
+            alerts_per_packet: alerts_per_packet(engine),
             body_limit: 100 * 1024,
             checksums: true,
+            every_view: false,
         }
     }
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings::of(Dialect::Suricata)
+        Settings::of(EngineVersion::default())
     }
 }
 
@@ -184,7 +168,7 @@ impl<'a> Engine<'a> {
         let (mut ready, mut refused) = (vec![], vec![]);
         for &index in which {
             match rules.rule(index) {
-                Ok(rule) if settings.dialect.never(rule.rule).is_some() => (),
+                Ok(rule) if never_raised(settings.engine, rule.rule).is_some() => (),
                 Ok(rule) => ready.push(rule),
                 Err(why) => refused.push(why),
             }
@@ -194,7 +178,10 @@ impl<'a> Engine<'a> {
             headers: by_header(&ready),
             prefilter: Prefilter::of(&ready),
             rules: ready,
-            fragments: Fragments::new(settings.dialect.fragments()),
+            fragments: Fragments::new(match settings.engine.is_suricata() {
+                true => Policy::Bsd,
+                false => Policy::Linux,
+            }),
             settings,
             flows: Flows::default(),
             hosts: HostBits::default(),
@@ -309,9 +296,16 @@ impl<'a> Engine<'a> {
                 break;
             }
             stream.application += octets.len() as u64;
-            if self.application(flow, of, &octets, Transport::Tcp) {
-                session.stream(of).trigger = true;
-            }
+            let completed = self.application(flow, of, &octets, Transport::Tcp);
+            let spoken = flow.application.application();
+            let urgent = flow.reader.as_mut().and_then(|reader| reader.urgent());
+            session.stream(of).trigger |= match (urgent, spoken) {
+                (Some(urgent), _) => urgent.is_inspected(self.settings.engine),
+                (None, Some(spoken)) => {
+                    completed && is_inspected_when_done(spoken, self.settings.engine)
+                }
+                (None, None) => completed,
+            };
         }
         session.stream(of).tidy();
         flow.session = Some(session);
@@ -354,6 +348,7 @@ impl<'a> Engine<'a> {
                 transport,
                 client_port: flow.client_port,
                 server_port: flow.server_port,
+                engine: self.settings.engine,
                 client: &flow.begun[0],
                 server: &flow.begun[1],
             }),
@@ -361,10 +356,11 @@ impl<'a> Engine<'a> {
         match verdict {
             Verdict::Application(application) => {
                 flow.application = Spoken::Is(application);
-                let limit = self.settings.body_limit;
                 flow.reader = match &expected {
-                    Some(expected) => Some(protocols::reader_of_expected(expected, limit)),
-                    None => protocols::reader(application, transport, limit),
+                    Some(expected) => {
+                        Some(protocols::reader_of_expected(expected, self.settings.body_limit))
+                    }
+                    None => protocols::reader(application, transport, &self.settings),
                 };
                 let begun = std::mem::take(&mut flow.begun);
                 // Who has just spoken is last, since the other had to be first.
@@ -395,7 +391,7 @@ impl<'a> Engine<'a> {
         match switched {
             Some(Some(application)) => {
                 flow.application = Spoken::Is(application);
-                flow.reader = protocols::reader(application, transport, self.settings.body_limit);
+                flow.reader = protocols::reader(application, transport, &self.settings);
                 flow.candidates = [None, None];
             }
             Some(None) => {
@@ -488,6 +484,20 @@ fn by_header(rules: &[&Prepared<'_>]) -> Vec<Vec<u32>> {
         found[group].push(place as u32);
     }
     found
+}
+
+/// Whether rules without a buffer are looked for as soon as a transaction is done, not only when
+/// enough octets are there: Suricata 7 does so of few protocols, Suricata 8 of all but FTP. SMB does
+/// not ask for it in either.
+fn is_inspected_when_done(spoken: Application, engine: EngineVersion) -> bool {
+    use Application::*;
+    match engine {
+        EngineVersion::Suricata7 => {
+            matches!(spoken, Http | Http1 | Tls | Dns | DceRpc | Pgsql)
+        }
+        EngineVersion::Suricata8 => !matches!(spoken, Ftp | FtpData | Smb),
+        EngineVersion::Snort2 | EngineVersion::Snort3 => true,
+    }
 }
 
 /// How many transactions are done, from one end's view.

@@ -53,7 +53,7 @@ pub(crate) struct Stream {
     /// Something was made of it: look at once.
     pub trigger: bool,
     finished: bool,
-    /// Of the last segment: `stream_size` counts by sequence numbers.
+    /// Octets up to the end of the last segment, by sequence numbers.
     pub next: u64,
     /// Shift of the windows that it announces.
     scale: u8,
@@ -293,6 +293,11 @@ impl Stream {
             .map(|(at, end)| (at.max(from), self.octets(at.max(from), end.min(to))))
             .filter(|(_, octets)| !octets.is_empty())
             .collect()
+    }
+
+    /// As `stream_size` counts: sequence numbers from the SYN on, which has one itself. 0 before it.
+    pub fn size(&self) -> u64 {
+        if self.known { self.next + 1 } else { 0 }
     }
 
     /// The end of what has arrived.

@@ -1,8 +1,8 @@
 //! Rules on frames, as an engine's user sees them.
 
 use proptest::prelude::*;
-use squall_ids::{Alert, Compiled, Dialect, Engine, Settings};
-use squall_rules::{RuleSet, Variables};
+use squall_ids::{Alert, Compiled, Engine, Settings, never_raised};
+use squall_rules::{EngineVersion, Reader, RuleSet, Variables};
 use squall_units::Nanos;
 use squall_wire::tcp_flags::{ACK, FIN, PSH, SYN};
 
@@ -297,11 +297,15 @@ fn a_rule_that_cannot_be_looked_for_is_refused_and_the_others_are_not() {
     assert!(refused[0].text.contains("(?<x"), "{}", refused[0].text);
 }
 
-fn dialect(rules: &str, frames: &[Vec<u8>], dialect: Dialect) -> Vec<u32> {
+fn by(engine: EngineVersion, rules: &str, frames: &[Vec<u8>]) -> Vec<u32> {
+    with(Settings::of(engine), rules, frames)
+}
+
+fn with(settings: Settings, rules: &str, frames: &[Vec<u8>]) -> Vec<u32> {
     let set = set(rules);
     let compiled = Compiled::new(&set);
     let which: Vec<usize> = (0..set.rules.len()).collect();
-    let settings = Settings { checksums: false, ..Settings::of(dialect) };
+    let settings = Settings { checksums: false, ..settings };
     let (mut engine, _) = Engine::new(&compiled, &which, settings);
     for (index, frame) in frames.iter().enumerate() {
         engine.frame(Nanos(index as u64 * 1_000_000), frame);
@@ -311,19 +315,19 @@ fn dialect(rules: &str, frames: &[Vec<u8>], dialect: Dialect) -> Vec<u32> {
 }
 
 #[test]
-fn snort_looks_at_packets_and_at_the_stream_and_tells_of_three_rules_a_packet() {
+fn snort_looks_at_packets_and_at_the_stream_and_reports_few_rules_a_packet() {
     // What was acknowledged late is another chunk of the stream: the content stands at its
     // beginning only in its packet.
     let rule = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; content:"needle"; content:!"hay"; sid:1;)"#;
     let frames = Talk::open(7000).say(0, &[b"hay", b"needle"]).close();
-    assert!(dialect(rule, &frames, Dialect::Suricata).is_empty());
-    assert_eq!(dialect(rule, &frames, Dialect::Snort), [1]);
-    let many: String = (1..=5)
+    assert!(by(EngineVersion::Suricata8, rule, &frames).is_empty());
+    assert_eq!(by(EngineVersion::Snort2, rule, &frames), [1]);
+    let many: String = (1..=20)
         .map(|sid| format!("alert udp any any -> any 9 (msg:\"m\"; content:\"x\"; sid:{sid};)\n"))
         .collect();
     let frames = [ip(CLIENT, SERVER, 17, 0, &udp((40_000, 9), b"x"))];
-    assert_eq!(dialect(&many, &frames, Dialect::Suricata).len(), 5);
-    assert_eq!(dialect(&many, &frames, Dialect::Snort).len(), 3);
+    let reported = EngineVersion::ALL.map(|engine| by(engine, &many, &frames).len());
+    assert_eq!(reported, [15, 15, 5, 3]);
 }
 
 #[test]
@@ -334,19 +338,19 @@ fn what_suricata_never_raises_is_not_raised() {
         r#"alert tcp any any -> any 7000 (msg:"m"; content:"s3t",offset -1; sid:3;)"#,
     ] {
         let set = set(rule);
-        assert!(Dialect::Suricata.never(&set.rules[0]).is_some(), "{rule}");
-        assert!(Dialect::Snort.never(&set.rules[0]).is_none(), "{rule}");
+        assert!(never_raised(EngineVersion::Suricata8, &set.rules[0]).is_some(), "{rule}");
+        assert!(never_raised(EngineVersion::Snort2, &set.rules[0]).is_none(), "{rule}");
     }
     let before = r#"alert tcp any any -> any 7000 (msg:"m"; content:"s3t",offset -1; sid:3;)"#;
     let frames = Talk::open(7000).say(0, &[b"s3t"]).close();
-    assert!(dialect(before, &frames, Dialect::Suricata).is_empty());
+    assert!(by(EngineVersion::Suricata8, before, &frames).is_empty());
     // In its packet, and again in the stream.
-    assert_eq!(dialect(before, &frames, Dialect::Snort), [3, 3]);
+    assert_eq!(by(EngineVersion::Snort2, before, &frames), [3, 3]);
     for rule in [
         r#"alert tcp any any -> any 443 (msg:"m"; flow:to_server,established; ssl_state:client_hello; sid:1;)"#,
         r#"alert ftp any any -> any any (msg:"m"; flow:to_server,established; ftpbounce; sid:2;)"#,
     ] {
-        assert!(Dialect::Suricata.never(&set(rule).rules[0]).is_none(), "{rule}");
+        assert!(never_raised(EngineVersion::Suricata8, &set(rule).rules[0]).is_none(), "{rule}");
     }
 }
 
@@ -356,7 +360,7 @@ fn ber_is_looked_at_in_the_packet_that_carries_it() {
     let whole = Talk::open(88).say(0, &[b"j\x03\x01\xff"]).close();
     let cut = Talk::open(88).say(0, &[b"j\x03", b"\x01\xff"]).close();
     assert_eq!((sids(rule, &whole), sids(rule, &cut)), (vec![1], vec![]));
-    assert_eq!(dialect(rule, &cut, Dialect::Snort), [1]);
+    assert_eq!(by(EngineVersion::Snort2, rule, &cut), [1]);
 }
 
 #[test]
@@ -371,6 +375,179 @@ fn of_many_rules_those_are_found_that_few_would_find() {
     let rules = format!("{PLAIN}\n{}", many.join("\n"));
     let frames = Talk::open(7000).say(0, &[b"needle WORD1", b"23 word200"]).close();
     assert_eq!(sids(&rules, &frames), [1, 123, 200]);
+}
+
+const SURICATA: [EngineVersion; 2] = [EngineVersion::Suricata7, EngineVersion::Suricata8];
+
+#[test]
+fn a_protocol_that_is_not_known_yet_is_not_another_one() {
+    let rule = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; app-layer-protocol:!http; content:"needle"; sid:1;)"#;
+    let silent = Talk::open(7000).say(0, &[b"needle"]).close();
+    let answered = Talk::open(7000).say(0, &[&[b'a'; 64]]).say(1, &[&[b'b'; 64]]);
+    let answered = answered.say(0, &[b"needle"]).close();
+    let http = Talk::open(7000).say(0, &[b"GET /needle HTTP/1.1\r\n\r\n"]).close();
+    for engine in SURICATA {
+        let found = [&silent, &answered, &http].map(|frames| by(engine, rule, frames));
+        assert_eq!(found, [vec![], vec![1], vec![]], "{engine}");
+    }
+    // Of datagrams the first one decides.
+    let rule = r#"alert udp any any -> any 9 (msg:"m"; app-layer-protocol:!dns; content:"needle"; sid:1;)"#;
+    let datagram = [ip(CLIENT, SERVER, 17, 0, &udp((40_000, 9), b"needle"))];
+    assert_eq!(SURICATA.map(|engine| by(engine, rule, &datagram)), [vec![1], vec![1]]);
+}
+
+#[test]
+fn the_size_of_a_stream_counts_its_syn() {
+    let rule = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; stream_size:server,=,1; content:"needle"; sid:1;)"#;
+    let first = Talk::open(7000).say(0, &[b"needle"]).say(1, &[b"x"]).close();
+    let second = Talk::open(7000).say(1, &[b"x"]).say(0, &[b"needle"]).close();
+    for engine in EngineVersion::ALL {
+        assert_eq!(by(engine, rule, &first), [1], "{engine}");
+        assert!(by(engine, rule, &second).is_empty(), "{engine}");
+    }
+}
+
+#[test]
+fn suricata_7_gives_up_where_what_is_decoded_first_does_not_match() {
+    // "bm8=" is "no", "bmVlZGxl" is "needle"; the first stands after the session's own line.
+    let rule = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; content:"|0d 0a|"; base64_decode:relative; base64_data; content:"needle"; sid:1;)"#;
+    let later = Talk::open(7000).say(0, &[b"x\r\nbm8 \r\nbmVlZGxl"]).close();
+    let first = Talk::open(7000).say(0, &[b"x\r\nbmVlZGxl"]).close();
+    assert_eq!(SURICATA.map(|engine| by(engine, rule, &later)), [vec![], vec![1]]);
+    assert_eq!(SURICATA.map(|engine| by(engine, rule, &first)), [vec![1], vec![1]]);
+}
+
+#[test]
+fn suricata_7_looks_at_mail_as_a_whole_and_suricata_8_command_by_command() {
+    let over_commands = r#"alert tcp any any -> any 25 (msg:"m"; flow:to_server,established; content:"MAIL FROM"; content:"RCPT TO"; distance:0; sid:1;)"#;
+    let command = r#"alert tcp any any -> any 25 (msg:"m"; flow:to_server,established; content:"MAIL FROM"; sid:2;)"#;
+    let rules = format!("{over_commands}\n{command}");
+    let frames = Talk::open(25)
+        .say(1, &[b"220 h ESMTP\r\n"])
+        .say(0, &[b"EHLO c\r\n"])
+        .say(1, &[b"250 h\r\n"])
+        .say(0, &[b"MAIL FROM:<a@b>\r\n"])
+        .say(1, &[b"250 ok\r\n"])
+        .say(0, &[b"RCPT TO:<c@d>\r\n"])
+        .say(1, &[b"250 ok\r\n"])
+        .say(0, &[b"QUIT\r\n"])
+        .say(1, &[b"221 bye\r\n"])
+        .close();
+    let sorted = |mut found: Vec<u32>| {
+        found.sort_unstable();
+        found
+    };
+    let found = SURICATA.map(|engine| sorted(by(engine, &rules, &frames)));
+    assert_eq!(found, [vec![1, 2], vec![2]]);
+}
+
+#[test]
+fn only_suricata_8_knows_its_new_protocols_and_blanks_in_uris() {
+    let pop3 = r#"alert tcp any 110 -> any any (msg:"m"; flow:to_client,established; app-layer-protocol:pop3; content:"+OK"; sid:1;)"#;
+    let frames = Talk::open(110).say(1, &[b"+OK ready\r\n"]).say(0, &[b"QUIT\r\n"]);
+    let frames = frames.say(1, &[b"+OK bye\r\n"]).close();
+    let found = SURICATA.map(|engine| by(engine, pop3, &frames).is_empty());
+    assert_eq!(found, [true, false]);
+    let uri = r#"alert http any any -> any 80 (msg:"m"; flow:to_server,established; http.uri; content:"/a b"; sid:1;)"#;
+    let frames = Talk::open(80).say(0, &[b"GET /a b HTTP/1.1\r\nHost: h\r\n\r\n"]).close();
+    assert_eq!(SURICATA.map(|engine| by(engine, uri, &frames)), [vec![], vec![1]]);
+}
+
+#[test]
+fn every_view_sees_what_an_engine_with_other_chunks_would() {
+    let rule = r#"alert tcp any any -> any 25 (msg:"m"; flow:to_server,established; content:"MAIL FROM"; content:"needle"; distance:0; sid:1;)"#;
+    let frames = Talk::open(25)
+        .say(0, &[b"EHLO c\r\n", b"MAIL FROM:<a@b>\r\n", b"NOOP needle\r\n", b"QUIT\r\n"])
+        .close();
+    let settings = Settings::of(EngineVersion::Suricata8);
+    assert!(with(settings.clone(), rule, &frames).is_empty());
+    assert!(!with(Settings { every_view: true, ..settings.clone() }, rule, &frames).is_empty());
+    let of_packets = rule.replace("established", "established,only_stream");
+    let one = Talk::open(25).say(0, &[b"nothing of it"]).close();
+    let every = Settings { every_view: true, ..settings };
+    assert!(with(every, &of_packets, &one).is_empty());
+}
+
+/// Where the alerts of Suricata 8.0.6 on a capture of the community rules of 2021 are recorded.
+fn record() -> Result<std::path::PathBuf, String> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/oracle/ids");
+    let folder =
+        std::path::PathBuf::from(std::env::var_os("IDS_ORACLE").unwrap_or_else(|| root.into()));
+    match folder.join("s2.pcap.xz").try_exists() {
+        Ok(true) => Ok(folder),
+        _ => Err(format!("no record in {}; IDS_ORACLE names another folder", folder.display())),
+    }
+}
+
+fn unpacked(path: &std::path::Path) -> Vec<u8> {
+    let out = std::process::Command::new("xz").arg("-dc").arg(path).output().expect("xz runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    out.stdout
+}
+
+/// Sid, source, source port, destination, destination port.
+type Pair = (u32, String, u16, String, u16);
+
+#[test]
+fn what_suricata_8_recorded_is_found_and_all_that_it_loads_is_loaded() {
+    let folder = match record() {
+        Ok(folder) => folder,
+        Err(why) => return println!("SKIPPED: {why}"),
+    };
+    let text = |name: &str| String::from_utf8_lossy(&unpacked(&folder.join(name))).into_owned();
+    let reader = Reader { engine: Some(EngineVersion::Suricata8), ..Reader::default() };
+    let set = reader.parse(&text("snort2-2021-all.rules.xz"), &Variables::standard());
+    let unloadable: Vec<u32> =
+        text("s2.unloadable.txt.xz").lines().filter_map(|line| line.trim().parse().ok()).collect();
+    let wrongly: Vec<_> = set
+        .problems
+        .iter()
+        .filter(|one| !one.sid.is_some_and(|sid| unloadable.contains(&sid)))
+        .collect();
+    assert!(wrongly.is_empty(), "refused, but Suricata 8 loads them: {wrongly:?}");
+    assert!(set.problems.len() >= 10, "of {} that it does not load", unloadable.len());
+
+    let compiled = Compiled::new(&set);
+    let which: Vec<usize> =
+        (0..set.rules.len()).filter(|&index| !unloadable.contains(&set.rules[index].sid)).collect();
+    for (capture, alerts, most_wrong) in
+        [("s2.pcap.xz", "s2.alerts.tsv.xz", 1), ("s2n.pcap.xz", "s2n.alerts.tsv.xz", 0)]
+    {
+        let (mut engine, refused) =
+            Engine::new(&compiled, &which, Settings::of(EngineVersion::Suricata8));
+        assert!(refused.is_empty(), "{refused:?}");
+        let octets = unpacked(&folder.join(capture));
+        let mut packets = squall_pcap::CaptureReader::from_read(&octets[..]).unwrap();
+        while let Some(packet) = packets.next().unwrap() {
+            engine.frame(Nanos(packet.time_ns), packet.data);
+        }
+        engine.finish();
+        let found: std::collections::BTreeSet<Pair> = engine
+            .alerts()
+            .iter()
+            .map(|alert| {
+                let sid = set.rules[alert.rule].sid;
+                let (source, destination) =
+                    (alert.source.to_string(), alert.destination.to_string());
+                (sid, source, alert.source_port, destination, alert.destination_port)
+            })
+            .collect();
+        let recorded: std::collections::BTreeSet<Pair> = text(alerts)
+            .lines()
+            .skip(1)
+            .map(|line| {
+                let columns: Vec<&str> = line.split('\t').collect();
+                let number = |at: usize| columns[at].parse().unwrap();
+                let port = |at: usize| u16::try_from(number(at)).unwrap();
+                (number(0), columns[2].into(), port(3), columns[4].into(), port(5))
+            })
+            .collect();
+        assert!(recorded.len() > 400, "{capture}: {} recorded", recorded.len());
+        let missed: Vec<_> = recorded.difference(&found).collect();
+        assert!(missed.is_empty(), "{capture}: missed {missed:?}");
+        let wrong = found.difference(&recorded).count();
+        assert!(wrong <= most_wrong, "{capture}: {wrong} too many");
+    }
 }
 
 proptest! {

@@ -86,15 +86,36 @@ pub struct AttackRules {
     pub classtypes: Vec<Said>,
     /// An expression.
     pub msg: Option<Said>,
-    pub engine: IdsEngine,
+    /// `None`: rules of all engines are read, and what they match is what Suricata 8 would.
+    pub engine: Option<IdsEngine>,
 }
 
-/// Whose alerts attacks are made to raise, where engines are known to differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The engine that loads the rules, and whose alerts attacks are made to raise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdsEngine {
-    #[default]
-    Suricata,
-    Snort,
+    Suricata7,
+    Suricata8,
+    Snort2,
+    Snort3,
+}
+
+impl IdsEngine {
+    pub const ALL: [(&'static str, IdsEngine); 4] = [
+        ("suricata7", IdsEngine::Suricata7),
+        ("suricata8", IdsEngine::Suricata8),
+        ("snort2", IdsEngine::Snort2),
+        ("snort3", IdsEngine::Snort3),
+    ];
+
+    /// As profiles name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            IdsEngine::Suricata7 => "suricata7",
+            IdsEngine::Suricata8 => "suricata8",
+            IdsEngine::Snort2 => "snort2",
+            IdsEngine::Snort3 => "snort3",
+        }
+    }
 }
 
 /// How often an attack begins.
@@ -149,7 +170,7 @@ impl Attack {
                 set("sid", texts(&rules.sids));
                 set("classtype", texts(&rules.classtypes));
                 set("msg", text(&rules.msg));
-                set("engine", (rules.engine == IdsEngine::Snort).then(|| json!("snort")));
+                set("engine", rules.engine.map(|engine| json!(engine.name())));
             }
             AttackOf::Template { name, options } => {
                 set("template", Some(json!(name.text)));

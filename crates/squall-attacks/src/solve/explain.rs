@@ -3,8 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use serde::Serialize;
-use squall_ids::Dialect;
-use squall_rules::{End, Rule, RuleSet};
+use squall_rules::{End, EngineVersion, Rule, RuleSet};
 
 use super::bits::Before;
 use super::{Best, Settings, Solution, Solver, Unsolved};
@@ -100,10 +99,10 @@ pub fn explain_unsolved(
     rules: &RuleSet,
     unsolved: &Unsolved,
     reason: String,
-    dialect: Dialect,
+    engine: EngineVersion,
 ) -> Shortfall {
     let rule = &rules.rules[unsolved.rule];
-    let found = || culprit(rules, unsolved.rule, unsolved.best.as_deref()?, dialect);
+    let found = || culprit(rules, unsolved.rule, unsolved.best.as_deref()?, engine);
     let option = unsolved.option.or_else(found);
     let best = unsolved.best.as_deref();
     Shortfall {
@@ -121,7 +120,7 @@ pub fn explain_unsolved(
 }
 
 /// The first option without which what was made matches.
-fn culprit(rules: &RuleSet, rule: usize, best: &Best, dialect: Dialect) -> Option<u16> {
+fn culprit(rules: &RuleSet, rule: usize, best: &Best, engine: EngineVersion) -> Option<u16> {
     let options = u16::try_from(rules.rules[rule].options.len()).ok()?;
     (0..options).find(|&option| {
         let mut less = rules.rules[rule].clone();
@@ -135,7 +134,7 @@ fn culprit(rules: &RuleSet, rule: usize, best: &Best, dialect: Dialect) -> Optio
         };
         set.rules.push(less);
         let last = set.rules.len() - 1;
-        let solver = Solver::new(&set, Settings { dialect, ..Settings::default() });
+        let solver = Solver::new(&set, Settings { engine, ..Settings::default() });
         let before = Before { host: (0..last).collect(), ..Before::default() };
         solver.examine(last, &before, &best.exchanges) == Ok(true)
     })

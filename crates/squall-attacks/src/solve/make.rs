@@ -1,6 +1,8 @@
 //! One rule, one way: its buffers laid out, put into messages, with the headers that it asks for.
 
-use squall_rules::{Application, Buffer, End, Inspection, Numbers, Operation, Rule};
+use squall_rules::{
+    Application, ApplicationTest, Buffer, End, Inspection, Numbers, Operation, Rule,
+};
 
 use super::dice::Dice;
 use super::expression::Expressions;
@@ -120,6 +122,12 @@ impl Maker<'_> {
         }
         let sender = plan::sender(self.rule);
         self.shape(&mut made, &headers, sender);
+        if made.application.is_none()
+            && made.transport == Transport::Tcp
+            && self.rule.application.iter().any(|test| wants_unknown(&test.is))
+        {
+            self.end_detection(&mut made, way.attempt, sender);
+        }
         Ok(made)
     }
 
@@ -335,7 +343,23 @@ impl Maker<'_> {
             if way.attempt == 0 {
                 end_open(buffer, &mut octets);
             }
-            parts.buffers.push((buffer, end, octets));
+            let before = parts.buffers.iter_mut().find(|(of, by, _)| (*of, *by) == (buffer, end));
+            match before {
+                // Looked for in the buffer as it is and in what transforms make of it: another way
+                // is to have both, in one order or the other.
+                Some((.., before)) if way.attempt % 2 == 1 && is_transformed(rule, buffer) => {
+                    let (mut first, second) = match way.attempt % 4 {
+                        1 => (before.clone(), octets),
+                        _ => (octets, before.clone()),
+                    };
+                    if is_dotted(inspection) {
+                        first.push(b'.', Origin::Framing);
+                    }
+                    first.append(&second);
+                    *before = first;
+                }
+                _ => parts.buffers.push((buffer, end, octets)),
+            }
         }
         if payload.is_empty() {
             return assembled(application, &parts);
@@ -381,10 +405,7 @@ impl Maker<'_> {
         attempt: u32,
     ) -> Result<Layout, NotMade> {
         let decoded = self.decoded(index, inspection, attempt)?;
-        let dotted = inspection
-            .transforms
-            .last()
-            .is_some_and(|last| last.is == squall_rules::Transform::DotPrefix);
+        let dotted = is_dotted(inspection);
         let wish = Wish {
             steps: &inspection.steps,
             size,
@@ -507,6 +528,19 @@ impl Maker<'_> {
         made.turns.splice(0..0, before);
     }
 
+    /// Both ends say so much that an engine knows that it does not know the protocol: before that,
+    /// `app-layer-protocol` matches nothing.
+    fn end_detection(&mut self, made: &mut Made, attempt: u32, sender: End) {
+        let both = [sender, sender.other()]
+            .map(|end| Turn::new(end, Octets::of(self.dice.letters(ENOUGH), Origin::Free)));
+        // Before, where the rule is looked for in packets; after, where it asks for the beginning
+        // of the stream, which is looked at when the connection ends.
+        match attempt.is_multiple_of(2) {
+            true => made.turns.splice(0..0, both),
+            false => made.turns.splice(made.turns.len().., both),
+        };
+    }
+
     /// A datagram that says nothing.
     fn hello(&mut self, from: End, turns: &[Turn]) -> Turn {
         let transport = match turns.last() {
@@ -549,6 +583,27 @@ fn not_formed(spoken: Spoken) -> NotMade {
         reason: Reason::NotVerified,
         option: None,
         text: format!("found no well-formed {spoken:?} message for it"),
+    }
+}
+
+fn is_dotted(inspection: &Inspection) -> bool {
+    let last = inspection.transforms.last();
+    last.is_some_and(|last| last.is == squall_rules::Transform::DotPrefix)
+}
+
+fn is_transformed(rule: &Rule, buffer: Buffer) -> bool {
+    let mut of_buffer = rule.inspections.iter().filter(|of| of.buffer == buffer);
+    of_buffer.any(|inspection| !inspection.transforms.is_empty())
+}
+
+/// Octets of each end behind which no engine looks for a protocol any more, but on ports of one.
+const ENOUGH: usize = 64;
+
+/// Whether it asks for a connection of which it is known that no protocol, or another, is spoken.
+fn wants_unknown(test: &ApplicationTest) -> bool {
+    match test {
+        ApplicationTest::Protocol { is, negated } => *negated || is.is_none(),
+        _ => false,
     }
 }
 

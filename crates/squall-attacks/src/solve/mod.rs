@@ -24,9 +24,8 @@ mod plan;
 mod tests;
 pub(crate) mod transform;
 
-use squall_ids::Dialect;
 use squall_program::mix;
-use squall_rules::{Application, Bits, CountKind, Protocol, Rule, RuleSet};
+use squall_rules::{Application, Bits, CountKind, EngineVersion, Protocol, Rule, RuleSet};
 use squall_units::Nanos;
 
 use self::bits::{Before, Setters};
@@ -55,12 +54,12 @@ pub struct Settings {
     /// Places that are tried of one rule at most: what bounds the time for it.
     pub steps: u64,
     /// The engine whose alerts are wanted.
-    pub dialect: Dialect,
+    pub engine: EngineVersion,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { seed: 0, attempts: 40, steps: 400_000, dialect: Dialect::default() }
+        Settings { seed: 0, attempts: 40, steps: 400_000, engine: EngineVersion::default() }
     }
 }
 
@@ -179,8 +178,8 @@ impl<'a> Solver<'a> {
                 "the rule has `noalert`: it only sets state for other rules".into(),
             );
         }
-        if let Some(why) = self.settings.dialect.never(of) {
-            return unsolved(Reason::EngineNever, why.into());
+        if let Some(why) = squall_ids::never_raised(self.settings.engine, of) {
+            return unsolved(Reason::EngineNever, why);
         }
         let befores = match self.setters.before(self.rules, rule) {
             Ok(befores) => befores,
@@ -439,8 +438,20 @@ impl<'a> Solver<'a> {
     /// # Errors
     /// Where it cannot look for the rule.
     pub fn matches(&self, solution: &Solution, exchanges: &[Exchange]) -> Result<bool, Unsolved> {
-        let before = Before { host: solution.setters.clone(), ..Before::default() };
-        self.examine(solution.rule, &before, exchanges)
+        let settings = squall_ids::Settings::of(self.settings.engine);
+        self.examine_as(solution.rule, &solution.setters, exchanges, settings)
+    }
+
+    /// Whether the solution's rule matches nothing in these exchanges: neither as the engine looks
+    /// at them, nor in any packet, nor in all that an end sends. Octets that the rule asks for stand
+    /// in the conversation around it as well, and where an engine cuts a stream is by chance.
+    ///
+    /// # Errors
+    /// As [`Solver::matches`].
+    pub fn misses(&self, solution: &Solution, exchanges: &[Exchange]) -> Result<bool, Unsolved> {
+        let settings = squall_ids::Settings::of(self.settings.engine);
+        let settings = squall_ids::Settings { every_view: true, ..settings };
+        Ok(!self.examine_as(solution.rule, &solution.setters, exchanges, settings)?)
     }
 
     /// Messages that are whole in the solution are so in these exchanges, as far as it is known
@@ -464,8 +475,19 @@ impl<'a> Solver<'a> {
         before: &Before,
         exchanges: &[Exchange],
     ) -> Result<bool, Unsolved> {
-        let mut which = before.host.clone();
-        which.extend(&before.flow);
+        let setters: Vec<usize> = before.host.iter().chain(&before.flow).copied().collect();
+        let settings = squall_ids::Settings::of(self.settings.engine);
+        self.examine_as(rule, &setters, exchanges, settings)
+    }
+
+    fn examine_as(
+        &self,
+        rule: usize,
+        setters: &[usize],
+        exchanges: &[Exchange],
+        settings: squall_ids::Settings,
+    ) -> Result<bool, Unsolved> {
+        let mut which = setters.to_vec();
         which.push(rule);
         which.sort_unstable();
         which.dedup();
@@ -476,7 +498,6 @@ impl<'a> Solver<'a> {
             let text = "no address is in the address sets of all rules of this flow";
             return Err(Unsolved::new(rule, Reason::NoAddress, text));
         };
-        let settings = squall_ids::Settings::of(self.settings.dialect);
         let (mut engine, refused) = squall_ids::Engine::new(&self.examiner, &which, settings);
         if let Some(refused) = refused.iter().find(|refused| refused.rule == rule) {
             return Err(Unsolved::new(rule, Reason::NotExaminable, refused.text.clone()));

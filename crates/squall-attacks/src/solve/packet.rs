@@ -133,7 +133,8 @@ pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Heade
             }
             PacketTest::StreamSize { of, size } => {
                 use squall_rules::StreamSizeOf::*;
-                let least = size.first().ok_or_else(nothing)?.min(1 << 20);
+                // The SYN counts as one.
+                let least = size.first().ok_or_else(nothing)?.min(1 << 20).saturating_sub(1);
                 match of {
                     Client | Either => headers.sent[0] = least,
                     Server => headers.sent[1] = least,

@@ -263,7 +263,7 @@ fn a_content_before_the_beginning_and_a_number_of_no_digits_are_made_for_who_tak
         let rules = rules(text);
         let never = Solver::new(&rules, Settings::default()).solve(0, 0).unwrap_err();
         assert_eq!(never.reason, Reason::EngineNever, "{text}");
-        let snort = Settings { dialect: Dialect::Snort, ..Settings::default() };
+        let snort = Settings { engine: EngineVersion::Snort2, ..Settings::default() };
         assert!(Solver::new(&rules, snort).solve(0, 0).is_ok(), "{text}");
     }
 }
@@ -273,9 +273,39 @@ fn what_stands_in_the_way_of_a_rule_is_told_with_what_came_nearest() {
     let rules =
         rules(r#"alert udp any any -> any 7000 (msg:"a"; content:"abc"; vlan.id:300; sid:1;)"#);
     let unsolved = Solver::new(&rules, Settings::default()).solve(0, 0).unwrap_err();
-    let told = explain_unsolved(&rules, &unsolved, "not_verified".into(), Dialect::Suricata);
+    let told = explain_unsolved(&rules, &unsolved, "not_verified".into(), EngineVersion::Suricata8);
     assert_eq!(told.option.as_deref(), Some("vlan.id:300"), "{told}");
     assert!(told.strategy.is_some() && !told.flows.is_empty(), "{told}");
     let text = told.to_string();
     assert!(text.contains("best attempt: ") && text.contains("from content:\"abc\""), "{text}");
+}
+
+#[test]
+fn an_unknown_protocol_is_played_until_that_is_known_and_a_silent_server_says_nothing() {
+    for text in [
+        r#"alert tcp any any -> any 7000 (msg:"a"; flow:to_server,established; app-layer-protocol:!http; content:"needle"; sid:1;)"#,
+        r#"alert tcp any any -> any 7000 (msg:"b"; flow:to_server,established; app-layer-protocol:!tls; content:"needle"; depth:6; sid:2;)"#,
+        r#"alert tcp any any -> any 7000 (msg:"c"; flow:to_client,established; app-layer-protocol:failed; content:"needle"; sid:3;)"#,
+        r#"alert udp any any -> any 7000 (msg:"d"; app-layer-protocol:!dns; content:"needle"; sid:4;)"#,
+    ] {
+        assert!(solved(&rules(text), 0, 0).exchanges[0].turns.len() >= 1, "{text}");
+    }
+    let silent = r#"alert tcp any any -> any 7000 (msg:"e"; flow:to_server,established; stream_size:server,=,1; content:"needle"; sid:5;)"#;
+    let solution = solved(&rules(silent), 0, 0);
+    let from_server = |turn: &&crate::Turn| turn.from == squall_rules::End::Server;
+    assert_eq!(solution.exchanges[0].turns.iter().filter(from_server).count(), 0);
+    // With a silent server no engine ever knows that nothing known is spoken.
+    let both = silent.replace("content", "app-layer-protocol:!http; content");
+    assert_eq!(reason(&both), Reason::NotVerified);
+}
+
+#[test]
+fn what_follows_a_transform_behind_a_content_is_played() {
+    for text in [
+        r#"alert http any any -> any any (msg:"a"; flow:to_server,established; http.uri; content:"/Needle"; to_lowercase; content:"hay"; sid:1;)"#,
+        r#"alert dns any any -> any any (msg:"b"; dns.query; content:"needle"; dotprefix; content:".squall.example"; endswith; sid:2;)"#,
+        r#"alert http any any -> any any (msg:"c"; flow:to_server,established; http.uri; content:"/a"; startswith; url_decode; content:"b c"; sid:3;)"#,
+    ] {
+        solved(&rules(text), 0, 0);
+    }
 }

@@ -76,8 +76,8 @@ pub struct Args {
     /// Take variables from a suricata.yaml or snort.conf
     #[arg(long, value_name = "FILE", help_heading = "Which rules")]
     config: Option<PathBuf>,
-    /// Promise the alerts of this engine in the labels, where engines differ: suricata, snort
-    /// [default: suricata]
+    /// Predict the alerts of this engine, and refuse rules that it does not load: suricata7,
+    /// suricata8, snort2, snort3 [default: convert rules of all engines, match as Suricata 8]
     #[arg(long, value_name = "ENGINE", help_heading = "Which rules")]
     engine: Option<String>,
     /// List the rules, each as solved or with the reason why not; send nothing

@@ -30,7 +30,9 @@ mod ssh;
 mod text;
 mod tls;
 
-use squall_rules::{Application, Buffer, End};
+use squall_rules::{Application, Buffer, End, EngineVersion};
+
+use crate::Settings;
 
 pub(crate) use recognise::{First, Transport, Verdict, recognise};
 
@@ -94,9 +96,36 @@ pub(crate) trait Reader {
         None
     }
 
+    /// Whether what was just received makes rules without a buffer urgent; `None`: they are when a
+    /// transaction is done. Asked after each call of `receive`; it is said once.
+    fn urgent(&mut self) -> Option<Urgent> {
+        None
+    }
+
     /// What other connections will carry. Asked after each call of `receive`; each is said once.
     fn expected(&mut self) -> Vec<Expected> {
         vec![]
+    }
+}
+
+/// What was just received, where an engine looks for rules without a buffer at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Urgent {
+    /// A command, or a reply.
+    pub command: bool,
+    /// The end of an attached file.
+    pub file: bool,
+    /// The end of a transaction.
+    pub done: bool,
+}
+
+impl Urgent {
+    pub fn is_inspected(self, engine: EngineVersion) -> bool {
+        match engine {
+            EngineVersion::Suricata7 => self.file,
+            EngineVersion::Suricata8 => self.command || self.file,
+            EngineVersion::Snort2 | EngineVersion::Snort3 => self.done,
+        }
     }
 }
 
@@ -126,15 +155,17 @@ impl Only {
     }
 }
 
-/// Makes the reader of a protocol; `None` where there is nothing to read. `body_limit`: octets of a
-/// body that are looked at.
+/// Makes the reader of a protocol; `None` where there is nothing to read.
 pub(crate) fn reader(
     application: Application,
     transport: Transport,
-    body_limit: usize,
+    settings: &Settings,
 ) -> Option<Box<dyn Reader + Send>> {
+    let body_limit = settings.body_limit;
     Some(match application {
-        Application::Http | Application::Http1 => Box::new(http::Http::new(body_limit)),
+        Application::Http | Application::Http1 => {
+            Box::new(http::Http::new(body_limit, settings.engine))
+        }
         Application::Dns => Box::new(dns::Dns::new(transport, false)),
         Application::Mdns => Box::new(dns::Dns::new(transport, true)),
         Application::Smb => Box::new(smb::Smb::new(body_limit)),
@@ -193,11 +224,13 @@ pub fn read_any_octets(data: &[u8]) {
         transport,
         client_port: 50_000,
         server_port: u16::from(*size),
+        engine: EngineVersion::default(),
         client: data,
         server: data,
     };
     recognise(&first);
-    let Some(mut reader) = reader(application, transport, LIMIT) else { return };
+    let settings = Settings { body_limit: LIMIT, ..Settings::default() };
+    let Some(mut reader) = reader(application, transport, &settings) else { return };
     let mut transactions = vec![];
     for (index, piece) in data.chunks(1 + usize::from(*size)).enumerate() {
         let from = if index % 2 == 0 { End::Client } else { End::Server };
@@ -205,6 +238,7 @@ pub fn read_any_octets(data: &[u8]) {
         reader.receive(from, piece, &mut transactions);
         assert!(transactions.len() >= before, "transactions are only added");
         reader.switched();
+        reader.urgent();
         reader.expected();
     }
     for end in [End::Client, End::Server] {

@@ -4,7 +4,7 @@
 //! time, and some protocols only on their own ports, by whether the first octets make sense. What
 //! the client says counts before what the server says.
 
-use squall_rules::Application;
+use squall_rules::{Application, EngineVersion};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Transport {
@@ -18,6 +18,8 @@ pub(crate) struct First<'a> {
     pub transport: Transport,
     pub client_port: u16,
     pub server_port: u16,
+    /// Which protocols are known, and by what.
+    pub engine: EngineVersion,
     /// All that the client, the server has sent so far, from the first octet on; a few hundred
     /// octets are enough.
     pub client: &'a [u8],
@@ -39,8 +41,10 @@ const ENOUGH: usize = 64;
 /// Which protocol it is.
 pub(crate) fn recognise(first: &First<'_>) -> Verdict {
     for (octets, by_client) in [(first.client, true), (first.server, false)] {
-        if let Some(application) =
-            by_words(first, octets, by_client).or_else(|| by_port(first, octets, by_client))
+        let known = |application: &Application| is_known(*application, first, octets, by_client);
+        if let Some(application) = by_words(first, octets, by_client)
+            .filter(known)
+            .or_else(|| by_port(first, octets, by_client).filter(known))
         {
             return Verdict::Application(application);
         }
@@ -52,6 +56,21 @@ pub(crate) fn recognise(first: &First<'_>) -> Verdict {
         Verdict::Unknown
     } else {
         Verdict::NeedMore
+    }
+}
+
+/// Whether this version of the engine recognises the protocol by these octets.
+fn is_known(application: Application, first: &First<'_>, octets: &[u8], by_client: bool) -> bool {
+    use Application::*;
+    if first.engine != EngineVersion::Suricata7 {
+        return true;
+    }
+    match application {
+        Pop3 | Ldap | Mdns | Doh2 | WebSocket => false,
+        Sip => first.transport == Udp,
+        Smtp => by_client,
+        Imap => octets.starts_with(b"1 capability"),
+        _ => true,
     }
 }
 
@@ -555,7 +574,14 @@ mod tests {
     use super::*;
 
     fn tcp(server_port: u16, client: &[u8], server: &[u8]) -> Verdict {
-        recognise(&First { transport: Tcp, client_port: 50_000, server_port, client, server })
+        recognise(&First {
+            transport: Tcp,
+            client_port: 50_000,
+            server_port,
+            engine: EngineVersion::default(),
+            client,
+            server,
+        })
     }
 
     #[test]
@@ -588,6 +614,7 @@ mod tests {
             recognise(&First {
                 transport: Udp,
                 client_port: 50_000,
+                engine: EngineVersion::default(),
                 server_port,
                 client: query,
                 server: b"",
@@ -608,7 +635,7 @@ mod tests {
             is_tcp in any::<bool>(),
         ) {
             let transport = if is_tcp { Tcp } else { Udp };
-            recognise(&First { transport, client_port: 1, server_port: port, client: &client, server: &server });
+            recognise(&First { transport, client_port: 1, server_port: port, engine: EngineVersion::default(), client: &client, server: &server });
         }
     }
 }

@@ -6,7 +6,7 @@ use squall_rules::{Application, Buffer, End};
 
 use super::mime::Mail;
 use super::text::{Line, Lines, starts_caseless};
-use super::{Reader, Transaction, event};
+use super::{Reader, Transaction, Urgent, event};
 
 /// Commands whose replies have not come yet, at most; those behind are forgotten.
 const MOST_COMMANDS: usize = 1000;
@@ -30,6 +30,7 @@ pub(super) struct Smtp {
     chunk_left: usize,
     is_tls: bool,
     switched: bool,
+    urgent: Urgent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +56,7 @@ impl Smtp {
             chunk_left: 0,
             is_tls: false,
             switched: false,
+            urgent: Urgent::default(),
         }
     }
 }
@@ -89,6 +91,10 @@ impl Reader for Smtp {
         }
     }
 
+    fn urgent(&mut self) -> Option<Urgent> {
+        Some(std::mem::take(&mut self.urgent))
+    }
+
     fn switched(&mut self) -> Option<Option<Application>> {
         std::mem::take(&mut self.switched).then_some(Some(Application::Tls))
     }
@@ -115,6 +121,7 @@ impl Smtp {
             }
             return;
         }
+        self.urgent.command = true;
         let text = &line.text;
         let stays = starts_caseless(text, b"rset") || starts_caseless(text, b"quit");
         let is_open = self
@@ -165,6 +172,7 @@ impl Smtp {
     }
 
     fn reply(&mut self, text: &[u8], transactions: &mut [Transaction]) {
+        self.urgent.command = true;
         let code = text.get(..3).unwrap_or_default();
         let goes_on = text.get(3) == Some(&b'-');
         if !self.greeted {
@@ -201,7 +209,9 @@ impl Smtp {
         if let Some(mail) = &mut self.mail
             && let Some(transaction) = self.at.and_then(|at| transactions.get_mut(at))
         {
+            let before = files(transaction);
             mail.line(line, transaction);
+            self.urgent.file |= files(transaction) != before;
         }
     }
 
@@ -209,13 +219,21 @@ impl Smtp {
         self.in_mail = false;
         if let Some(transaction) = self.at.and_then(|at| transactions.get_mut(at)) {
             if let Some(mut mail) = self.mail.take() {
+                let before = files(transaction);
                 mail.end(transaction);
+                self.urgent.file |= files(transaction) != before;
                 // The dot is a command of its own, with a reply.
                 self.waiting.push_back(Command::Other);
             }
             transaction.done = [true, true];
+            self.urgent.done = true;
         }
     }
+}
+
+/// How many files are complete.
+fn files(transaction: &Transaction) -> usize {
+    transaction.buffers.iter().filter(|(buffer, ..)| *buffer == Buffer::FileData).count()
 }
 
 /// What stands behind a command of `length` octets, up to the next blank.

@@ -31,8 +31,9 @@ table! {
         classtype: OneOrMore,
         /// Only the rules whose messages match this expression: "(?i)trojan".
         msg: Said,
-        /// The engine whose alerts are predicted, if engines are known to differ: "suricata" or
-        /// "snort". Default "suricata".
+        /// The engine whose alerts are predicted: "suricata7", "suricata8", "snort2" or "snort3".
+        /// Rules that it does not load are refused. Default: rules of all engines are converted,
+        /// and match as in Suricata 8.
         engine: IdsEngine,
         /// Instead of rules: the name of a scan, a flood, a brute force attack or a beacon. `squall
         /// attack --templates` lists them.
@@ -111,10 +112,10 @@ impl Read for NearMiss {
 
 impl Read for IdsEngine {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        word(node, cx, "an engine", &[("suricata", Self::Suricata), ("snort", Self::Snort)])
+        word(node, cx, "an engine", &Self::ALL)
     }
     fn schema() -> Json {
-        json!({ "enum": ["suricata", "snort"] })
+        json!({ "enum": Self::ALL.map(|(name, _)| name) })
     }
 }
 
@@ -182,7 +183,7 @@ fn attack(
             sids: texts(table.sid),
             classtypes: texts(table.classtype),
             msg: table.msg.map(|msg| msg.value),
-            engine: table.engine.map_or(IdsEngine::default(), |engine| engine.value),
+            engine: table.engine.map(|engine| engine.value),
         })),
         (None, Some(name)) => {
             Some(AttackOf::Template { name: name.value, options: pairs(table.options) })

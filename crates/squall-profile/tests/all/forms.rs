@@ -722,7 +722,7 @@ fn attack() -> impl Strategy<Value = Attack> {
         sids: vec![said("1-5"), said("7")],
         classtypes: vec![said("trojan-activity")],
         msg: Some(said("(?i)a \"b\"")),
-        engine: IdsEngine::Snort,
+        engine: Some(IdsEngine::Snort3),
     }));
     let few = Just(AttackOf::Rules(AttackRules {
         files: vec![said("x.rules")],

@@ -321,7 +321,30 @@ alert udp $EXTERNAL_NET any -> $HOME_NET 7000 (msg:"T datagram"; content:"kookab
     // that it was the last.
     assert_eq!(owed("evasion = \"fragments-overlap=40\"\nsid = 3\n").0, 1);
     assert_eq!(owed("evasion = \"fragments=40\"\nsid = 3\n").0, 0);
-    assert_eq!(owed("evasion = \"fragments-overlap=40\"\nsid = 3\nengine = \"snort\"\n").0, 0);
+    assert_eq!(owed("evasion = \"fragments-overlap=40\"\nsid = 3\nengine = \"snort2\"\n").0, 0);
+}
+
+#[test]
+fn rules_that_the_named_engine_does_not_load_are_refused() {
+    let folder = Folder::new("engine");
+    for (engine, refused, version) in
+        [("snort2", 1, "Snort 2 does not load"), ("snort3", 3, "Snort 3 does not load")]
+    {
+        let (report, rows) = run(&folder, "out.pcap", &format!("engine = {engine:?}\n")).unwrap();
+        let attack = &report.attacks[0];
+        assert_eq!(attack.problems["not_loaded"], refused, "{:?}", attack.problems_first);
+        let named = attack.problems_first.iter().filter(|text| text.contains(version)).count();
+        assert_eq!(named as u64, refused, "{:?}", attack.problems_first);
+        assert!(rows.iter().all(|row| row["sid"] != "1"), "{rows:?}");
+    }
+    for engine in ["suricata7", "suricata8"] {
+        let (report, rows) = run(&folder, "out.pcap", &format!("engine = {engine:?}\n")).unwrap();
+        assert!(!report.attacks[0].problems.contains_key("not_loaded"));
+        assert!(rows.iter().any(|row| row["sid"] == "1"), "{rows:?}");
+    }
+    let text = "[ports]\nA = \"null:\"\n[[attack]]\nrules = \"x\"\nengine = \"snort\"\n";
+    let error = Profile::parse(text, "test", Format::Toml).unwrap_err().to_string();
+    assert!(error.contains("snort2") && error.contains("suricata7"), "{error}");
 }
 
 #[test]

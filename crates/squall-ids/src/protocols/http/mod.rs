@@ -10,7 +10,7 @@ mod uri;
 
 use std::io::Read as _;
 
-use squall_rules::{Application, Buffer, End};
+use squall_rules::{Application, Buffer, End, EngineVersion};
 
 use self::headers::{By, Headers, end_of_headers, is_space, trimmed};
 use super::{Reader, Transaction, event, number};
@@ -26,6 +26,7 @@ const MOST_LAYERS: usize = 2;
 
 pub(super) struct Http {
     limit: usize,
+    engine: EngineVersion,
     request: Direction,
     response: Direction,
     exchanges: Vec<Exchange>,
@@ -89,9 +90,10 @@ struct Exchange {
 }
 
 impl Http {
-    pub fn new(limit: usize) -> Http {
+    pub fn new(limit: usize, engine: EngineVersion) -> Http {
         Http {
             limit,
+            engine,
             request: Direction::default(),
             response: Direction::default(),
             exchanges: vec![],
@@ -277,7 +279,7 @@ impl Http {
         let (method, rest) = text.split_at(method_end);
         say(Buffer::HttpMethod, method, transactions);
         let rest = trimmed(rest);
-        let (uri, protocol) = uri_and_protocol(rest);
+        let (uri, protocol) = uri_and_protocol(rest, self.engine);
         say(Buffer::HttpRawUri, uri, transactions);
         let exchange = self.exchanges.last_mut()?;
         exchange.method = method.to_vec();
@@ -884,12 +886,17 @@ fn say_file(from: End, name: Vec<u8>, octets: Vec<u8>, transaction: &mut Transac
     transaction.buffers.push((Buffer::FileData, from, octets));
 }
 
-/// URI and protocol of what stands behind the method: the first blank parts them, or other white
-/// space where there is none.
-fn uri_and_protocol(rest: &[u8]) -> (&[u8], &[u8]) {
-    let (uri, protocol) = match memchr::memchr(b' ', rest) {
+/// URI and protocol of what stands behind the method: the last blank parts them (before Suricata 8
+/// the first), or other white space where there is none.
+fn uri_and_protocol(rest: &[u8], engine: EngineVersion) -> (&[u8], &[u8]) {
+    let is_last = engine == EngineVersion::Suricata8;
+    let position = |is: &dyn Fn(&u8) -> bool| match is_last {
+        true => rest.iter().rposition(is),
+        false => rest.iter().position(is),
+    };
+    let (uri, protocol) = match position(&|octet| *octet == b' ') {
         Some(blank) => (&rest[..blank], &rest[blank..]),
-        None => match rest.iter().position(|&octet| is_space(octet)) {
+        None => match position(&|octet| is_space(*octet)) {
             Some(space) => (&rest[..space], &rest[space..]),
             None => (rest, &[][..]),
         },
@@ -1099,7 +1106,7 @@ mod tests {
     /// Reads what both sent, each in pieces of `size`.
     fn read(client: &[u8], server: &[u8], size: usize) -> Vec<Transaction> {
         let mut transactions = vec![];
-        let mut reader = Http::new(100 * 1024);
+        let mut reader = Http::new(100 * 1024, EngineVersion::default());
         for piece in client.chunks(size) {
             reader.receive(End::Client, piece, &mut transactions);
         }
@@ -1220,10 +1227,17 @@ mod tests {
     }
 
     #[test]
-    fn the_first_blank_ends_the_uri() {
-        let transactions = read(b"GET /a b HTTP/1.1\r\n\r\n", b"", 4096);
-        assert_eq!(buffer(&transactions[0], Buffer::HttpRawUri, End::Client), "/a");
-        assert_eq!(buffer(&transactions[0], Buffer::HttpProtocol, End::Client), "b HTTP/1.1");
+    fn the_last_blank_ends_the_uri_and_the_first_before_suricata_8() {
+        for (engine, uri, protocol) in [
+            (EngineVersion::Suricata8, "/a b", "HTTP/1.1"),
+            (EngineVersion::Suricata7, "/a", "b HTTP/1.1"),
+        ] {
+            let mut transactions = vec![];
+            let request = b"GET /a b HTTP/1.1\r\n\r\n";
+            Http::new(4096, engine).receive(End::Client, request, &mut transactions);
+            assert_eq!(buffer(&transactions[0], Buffer::HttpRawUri, End::Client), uri);
+            assert_eq!(buffer(&transactions[0], Buffer::HttpProtocol, End::Client), protocol);
+        }
     }
 
     #[test]
@@ -1265,7 +1279,7 @@ mod tests {
     #[test]
     fn behind_a_connect_that_was_granted_anything_may_be_spoken() {
         let mut transactions = vec![];
-        let mut reader = Http::new(1024);
+        let mut reader = Http::new(1024, EngineVersion::default());
         reader.receive(End::Client, b"CONNECT Example.com:443 HTTP/1.1\r\n\r\n", &mut transactions);
         assert_eq!(reader.switched(), None);
         reader.receive(End::Server, b"HTTP/1.1 200 OK\r\n\r\n", &mut transactions);
@@ -1287,7 +1301,7 @@ mod tests {
         fn any_octets_are_read(client in any_octets(), server in any_octets(), size in 1usize..40) {
             let limit = 64;
             let mut transactions = vec![];
-            let mut reader = Http::new(limit);
+            let mut reader = Http::new(limit, EngineVersion::default());
             for (client, server) in client.chunks(size).zip(server.chunks(size)) {
                 reader.receive(End::Client, client, &mut transactions);
                 reader.receive(End::Server, server, &mut transactions);
