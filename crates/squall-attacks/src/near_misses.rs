@@ -2,7 +2,9 @@
 //!
 //! An engine that alerts on one has matched what is not there. They are made of a [`Solution`] by
 //! changing what an option of the rule asked for, letters into letters, so that a message stays one
-//! of its protocol; the examiner has to say that the rule does not match any more.
+//! of its protocol; the examiner has to say that the rule does not match any more, wherever in the
+//! whole conversation it is looked for. Where what the rule asks for stands in the dialogue around it
+//! as well (a MAIL FROM of the session itself), it is changed in all its places.
 
 use squall_rules::{Content, Operation, PacketTest, Rule, RuleSet};
 
@@ -38,7 +40,7 @@ pub fn near_miss(solution: &Solution, rules: &RuleSet, solver: &Solver<'_>) -> O
         .chain(others(&exchanges));
     for (attempts, change) in (1..=MOST).zip(tries) {
         let before = change.apply(&mut exchanges);
-        if solver.matches(solution, &exchanges) == Ok(false) {
+        if solver.misses(solution, &exchanges) == Ok(true) {
             let (option, note) = (change.option, change.note(rule));
             // One that is malformed where the attack is not is only better than none.
             let whole = solver.stays_whole(solution, &exchanges);
@@ -50,7 +52,72 @@ pub fn near_miss(solution: &Solution, rules: &RuleSet, solver: &Solver<'_>) -> O
         }
         exchanges[change.exchange] = before;
     }
-    spare
+    spare.or_else(|| {
+        let changes = everywhere(rule, &solution.exchanges).into_iter();
+        changes.zip(MOST + 1..).find_map(|((option, exchanges, note), attempts)| {
+            (solver.misses(solution, &exchanges) == Ok(true)).then_some(NearMiss {
+                exchanges,
+                option: Some(option),
+                note,
+                attempts,
+            })
+        })
+    })
+}
+
+/// Contents of the rule with one octet changed in each place where they stand, whoever sends them
+/// and whatever they stand there for: their option, the exchanges, and what was changed.
+fn everywhere(rule: &Rule, exchanges: &[Exchange]) -> Vec<(u16, Vec<Exchange>, String)> {
+    let mut steps: Vec<_> = rule
+        .inspections
+        .iter()
+        .flat_map(|inspection| &inspection.steps)
+        .filter_map(|step| match &step.operation {
+            Operation::Content(content) if !content.negated => Some((step, content)),
+            _ => None,
+        })
+        .collect();
+    steps.sort_by_key(|(step, _)| (importance(&step.operation), step.option));
+    let mut changes = vec![];
+    for (step, content) in steps.into_iter().take(EACH) {
+        let pattern = &content.pattern;
+        let letters = Octets::of(pattern.clone(), Origin::Option(step.option));
+        let mut at: Vec<usize> =
+            (0..pattern.len()).filter(|&at| !instead(pattern[at]).is_empty()).collect();
+        at.sort_by_key(|&at| (awkwardness(&letters, at), from_the_middle(&letters, at)));
+        for at in at.into_iter().take(EACH) {
+            let mut changed = exchanges.to_vec();
+            let mut places = 0;
+            for turn in changed.iter_mut().flat_map(|exchange| &mut exchange.turns) {
+                for begin in places_of(content, turn.octets.bytes()) {
+                    let place = begin + at;
+                    let (octet, origin) =
+                        (turn.octets.bytes()[place], turn.octets.origins()[place]);
+                    if let Some(&to) = instead(octet).first() {
+                        turn.octets.set(place, to, origin);
+                        places += 1;
+                    }
+                }
+            }
+            if places > 0 {
+                let option = &rule.text[rule.options[usize::from(step.option)].clone()];
+                let note =
+                    format!("{option}: octet {at} of the content differs in {places} places");
+                changes.push((step.option, changed, note));
+            }
+        }
+    }
+    changes
+}
+
+/// Where the content stands.
+fn places_of(content: &Content, octets: &[u8]) -> Vec<usize> {
+    let is_here = |window: &[u8]| match content.nocase {
+        true => window.eq_ignore_ascii_case(&content.pattern),
+        false => window == content.pattern,
+    };
+    let windows = octets.windows(content.pattern.len().max(1)).enumerate();
+    windows.filter(|(_, window)| is_here(window)).map(|(at, _)| at).collect()
 }
 
 /// One change.

@@ -281,6 +281,43 @@ fn what_stands_in_the_way_of_a_rule_is_told_with_what_came_nearest() {
 }
 
 #[test]
+fn a_twin_holds_what_the_rule_asks_for_nowhere_in_its_conversation() {
+    for (pattern, port) in [
+        ("MAIL FROM", 25),
+        ("RCPT TO", 25),
+        ("EHLO", 25),
+        ("Host:", 80),
+        ("User-Agent", 80),
+        (" HTTP/1.1", 80),
+    ] {
+        let pattern_in_rule = pattern.replace(':', "|3a|");
+        let rules = rules(&format!(
+            r#"alert tcp any any -> any {port} (msg:"a"; flow:to_server,established; content:"{pattern_in_rule}"; nocase; sid:1;)"#
+        ));
+        for engine in EngineVersion::ALL {
+            let solver = Solver::new(&rules, Settings { engine, ..Settings::default() });
+            let solution = solver.solve(0, 0).unwrap_or_else(|why| panic!("{pattern}: {why}"));
+            let Some(twin) = crate::near_miss(&solution, &rules, &solver) else {
+                panic!("{pattern}: no twin for {engine}");
+            };
+            let said: Vec<u8> = twin
+                .exchanges
+                .iter()
+                .flat_map(|exchange| &exchange.turns)
+                .filter(|turn| turn.from == squall_rules::End::Client)
+                .flat_map(|turn| turn.octets.bytes().to_ascii_lowercase())
+                .collect();
+            let pattern = pattern.to_ascii_lowercase();
+            assert!(
+                !said.windows(pattern.len()).any(|window| window == pattern.as_bytes()),
+                "{pattern} for {engine}: {}",
+                String::from_utf8_lossy(&said)
+            );
+        }
+    }
+}
+
+#[test]
 fn an_unknown_protocol_is_played_until_that_is_known_and_a_silent_server_says_nothing() {
     for text in [
         r#"alert tcp any any -> any 7000 (msg:"a"; flow:to_server,established; app-layer-protocol:!http; content:"needle"; sid:1;)"#,
