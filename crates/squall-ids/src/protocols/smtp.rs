@@ -165,6 +165,7 @@ impl Smtp {
             say(Buffer::SmtpRcptTo, parameter(text, 8), transaction);
         } else if starts_caseless(text, b"rset") {
             transaction.done[0] = true;
+            self.urgent.done = true;
         }
         if self.waiting.len() < MOST_COMMANDS {
             self.waiting.push_back(command);
