@@ -243,8 +243,8 @@ class Template:
         Unique; reports use it. Default ``"template 1"`` and so on.
     clients, servers : str or list of str
         A pool's name, or addresses.
-    port : int
-        TCP or UDP port of the servers. Default: the application's usual one.
+    listen : int
+        TCP or UDP port that servers listen on. Default: the application's usual one.
     transport : str
         ``"tcp"`` or ``"udp"``, for instructions.
     app, options : str, dict
@@ -299,7 +299,7 @@ class Template:
     --------
     >>> import squall
     >>> ping = squall.Template(
-    ...     name="ping", clients="16.0.0.1-16.0.0.9", servers="48.0.0.1", port=7, cps=100, limit=50,
+    ...     name="ping", clients="16.0.0.1-16.0.0.9", servers="48.0.0.1", listen=7, cps=100, limit=50,
     ...     client=['send "ping"', "recv 4"], server=["recv 4", 'send "pong"'],
     ... )
     """
@@ -307,7 +307,7 @@ class Template:
     name: str | None = None
     clients: Number | Iterable[Number] | None = None
     servers: Number | Iterable[Number] | None = None
-    port: int | None = None
+    listen: int | None = None
     transport: Literal["tcp", "udp"] | None = None
     app: str | None = None
     options: Mapping[str, Any] | None = None

@@ -230,7 +230,7 @@ def test_flows_run_and_are_reported(loop: Address) -> None:
             name="ping",
             clients="clients",
             servers="48.0.0.1",
-            port=7,
+            listen=7,
             users=5,
             limit=50,
             client=['send "ping"', "recv 4"],

@@ -361,8 +361,8 @@ impl Http {
         })?;
         let mut template = self.common.template("http", options)?;
         template.insert("servers".into(), json!(server));
-        template.insert("port".into(), json!(port));
-        self.common.profile(None, Some(&self.clients), template)
+        template.insert("listen".into(), json!(port));
+        self.common.profile(None, Some(&self.clients), vec![template])
     }
 }
 
@@ -381,20 +381,29 @@ impl Serve {
         }
         self.common.only_servers()?;
         options.extend(self.body.as_ref().map(|octets| ("body".into(), json!(octets))));
-        let mut template = self.common.template(&self.app, options)?;
         if self.servers.is_empty() {
             return Err(Error::Usage(
                 "--servers is missing\n  try --servers 10.0.2.1-10.0.2.9".into(),
             ));
         }
-        template.insert("servers".into(), json!(self.servers));
-        // Whoever comes.
-        template.insert(
-            "clients".into(),
-            json!(if self.servers[0].contains(':') { "::1" } else { "0.0.0.1" }),
-        );
-        template.extend(self.listen.map(|port| ("port".into(), json!(port))));
-        self.common.profile(None, None, template)
+        let template = self.common.template(&self.app, options)?;
+        let (v6, v4): (Vec<_>, Vec<_>) =
+            self.servers.iter().partition(|servers| servers.contains(':'));
+        // A template has one family of addresses.
+        let both = !v4.is_empty() && !v6.is_empty();
+        let of = |(servers, family, anyone): (Vec<&String>, &str, &str)| {
+            let mut template = template.clone();
+            if both {
+                template.insert("name".into(), json!(format!("{} {family}", self.app)));
+            }
+            template.insert("servers".into(), json!(servers));
+            template.insert("clients".into(), json!(anyone));
+            template.extend(self.listen.map(|port| ("listen".into(), json!(port))));
+            template
+        };
+        let families = [(v4, "IPv4", "0.0.0.1"), (v6, "IPv6", "::1")];
+        let served = families.into_iter().filter(|(servers, ..)| !servers.is_empty());
+        self.common.profile(None, None, served.map(of).collect())
     }
 }
 
@@ -415,8 +424,8 @@ impl App {
         }
         let mut template = self.common.template(&self.app, options)?;
         template.insert("servers".into(), json!(self.servers));
-        template.extend(self.listen.map(|port| ("port".into(), json!(port))));
-        self.common.profile(Some(self), Some(&self.clients), template)
+        template.extend(self.listen.map(|port| ("listen".into(), json!(port))));
+        self.common.profile(Some(self), Some(&self.clients), vec![template])
     }
 
     /// What stands around the servers' packets.
@@ -545,7 +554,7 @@ impl Common {
         &self,
         both: Option<&App>,
         load: Option<&Clients>,
-        mut template: Map<String, Value>,
+        mut templates: Vec<Map<String, Value>>,
     ) -> Result<Profile, Error> {
         let (clients, port2) = (load.is_some(), both.and_then(|app| app.port2.as_ref()));
         let mut ports = Map::new();
@@ -556,24 +565,26 @@ impl Common {
         flows.extend(port2.map(|_| ("servers".into(), json!("B"))));
         flows.extend(both.and_then(App::network).map(|network| ("server_network".into(), network)));
         let mut profile = Map::new();
-        if let Some(load) = load {
-            load.put(&mut template, &mut flows, &mut profile);
-        }
-        // A word without a dot would be the name of a pool.
-        let word = template.get("servers").and_then(Value::as_str);
-        if let Some(host) = word.filter(|word| !word.contains(['.', ':'])) {
-            let pool = json!({ "name": "servers", "addresses": [host] });
-            if let Some(pools) = profile.get_mut("pool").and_then(Value::as_array_mut) {
-                pools.push(pool);
+        for template in &mut templates {
+            if let Some(load) = load {
+                load.put(template, &mut flows, &mut profile);
             }
-            template.insert("servers".into(), json!("servers"));
+            // A word without a dot would be the name of a pool.
+            let word = template.get("servers").and_then(Value::as_str);
+            if let Some(host) = word.filter(|word| !word.contains(['.', ':'])) {
+                let pool = json!({ "name": "servers", "addresses": [host] });
+                if let Some(pools) = profile.get_mut("pool").and_then(Value::as_array_mut) {
+                    pools.push(pool);
+                }
+                template.insert("servers".into(), json!("servers"));
+            }
         }
         let network = network(&self.gateway, self.next_hop.as_ref(), &self.wrap);
         let side = if clients { "client_network" } else { "server_network" };
         flows.extend(network.map(|network| (side.into(), network)));
         profile.insert("ports".into(), Value::Object(ports));
         profile.insert("flows".into(), Value::Object(flows));
-        profile.insert("template".into(), json!([template]));
+        profile.insert("template".into(), json!(templates));
         Ok(Profile::from_value(&Value::Object(profile), "squall flows")?)
     }
 }

@@ -137,7 +137,7 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
         let template = |t: &PlannedTemplate| {
             json!({
                 "name": t.name, "says": t.says, "transport": t.transport, "clients": t.clients, "servers": t.servers,
-                "port": t.port, "arrival": t.arrival, "asked_cps": t.asked_cps, "combinations": t.tuples,
+                "listen": t.port, "arrival": t.arrival, "asked_cps": t.asked_cps, "combinations": t.tuples,
             })
         };
         let pool = |p: &PlannedPool| {

@@ -83,7 +83,7 @@ pub struct Template {
     pub clients: usize,
     pub servers: usize,
     /// Where servers listen; `None`: where the application usually does.
-    pub port: Option<u16>,
+    pub listen: Option<u16>,
     pub udp: bool,
     pub says: Says,
     /// Whose records messages have columns of.
@@ -497,7 +497,7 @@ impl Template {
         set("name", Some(json!(self.name)));
         set("clients", pool(self.clients));
         set("servers", pool(self.servers));
-        set("port", self.port.map(|port| json!(port)));
+        set("listen", self.listen.map(|port| json!(port)));
         set("transport", self.udp.then_some(json!("udp")));
         match &self.says {
             Says::App { app, options } => {

@@ -403,7 +403,7 @@ impl Astf {
             name: name_of(number),
             clients,
             servers,
-            port: Some(client.port),
+            listen: Some(client.port),
             udp: !client_program.stream,
             says: Says::Programs {
                 client: client_lines,

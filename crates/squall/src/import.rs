@@ -80,7 +80,7 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
             name: format!("conversation {number}"),
             clients,
             servers,
-            port: Some(conversation.server_end.1),
+            listen: Some(conversation.server_end.1),
             udp: conversation.client.transport == Transport::Udp,
             says: says(conversation),
             data: None,

@@ -228,7 +228,7 @@ fn flows() -> Outcome {
         "[ports]\nC = \"af_packet:veth-a,frames=1\"\nS = \
          \"af_packet:veth-b,frames=1\"\n[flows]\nclients = \"C\"\nservers = \
          \"S\"\n[[template]]\ncps = 200\nname = \"web\"\nclients = \"16.0.0.0/16\"\nservers = \
-         \"48.0.0.1\"\nport = 80\nclient = ['send \"ping\"', 'recv 4', 'close']\nserver = ['recv \
+         \"48.0.0.1\"\nlisten = 80\nclient = ['send \"ping\"', 'recv 4', 'close']\nserver = ['recv \
          4', 'send \"pong\"', 'wait_peer_close']\n",
     )?;
     let completed = |report: &Report| {

@@ -160,7 +160,7 @@ export interface Template {
   name?: string;
   clients?: string | string[];
   servers?: string | string[];
-  port?: Scalar;
+  listen?: Scalar;
   app?: string;
   options?: Record<string, Scalar>;
   client?: string[];

@@ -399,7 +399,7 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
         (serve(&["--body", "9", "-o", "body=8"]), "--body sets it already"),
         (serve(&["--tls-option", "ca=x.pem"]), "try client_ca"),
         (serve(&["--tls-option", "client_certificate=x.pem"]), "try certificate"),
-        (serve(&["--app", "mix", "--listen", "80"]), "port = 80 has no effect on a mix"),
+        (serve(&["--app", "mix", "--listen", "80"]), "listen = 80 has no effect on a mix"),
     ];
     for (args, expected) in cases {
         let (status, out, err) = run(&args);
@@ -566,7 +566,7 @@ template = [
         (&template["asked_cps"], &template["combinations"]),
         (&10_000.0.into(), &1000.into())
     );
-    assert_eq!((&template["transport"], &template["port"]), (&"udp".into(), &53.into()));
+    assert_eq!((&template["transport"], &template["listen"]), (&"udp".into(), &53.into()));
     assert_eq!(plan["flows"]["pools"][0]["addresses"], 1);
 }
 
@@ -1458,4 +1458,24 @@ fn recv_tells_flows_apart_and_reads_the_numbers_of_others() {
         out.contains("rtp") && out.contains("FLOW") && out.contains("timestamps: virtual"),
         "{out}"
     );
+}
+
+#[test]
+fn servers_of_both_families_are_served_together() {
+    let serve = |servers: &[&str]| {
+        let args = ["flows", "serve", "-p", "null:", "--listen", "8080", "--print-profile"];
+        let given = servers.iter().flat_map(|servers| ["--servers", *servers]);
+        let (status, out, err) = run(&args.into_iter().chain(given).collect::<Vec<_>>());
+        assert_eq!(status, 0, "{err}");
+        let path = profile("families.toml", &out);
+        let (status, plan, err) = run(&["plan", &path, "--json", "-"]);
+        assert_eq!(status, 0, "{err}");
+        let plan: Value = serde_json::from_str(&plan).unwrap();
+        let templates = plan["flows"]["templates"].as_array().unwrap().clone();
+        assert!(templates.iter().all(|template| template["listen"] == 8080), "{templates:?}");
+        templates.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(serve(&["10.0.2.1-10.0.2.9"]), ["http"]);
+    assert_eq!(serve(&["fd00::1", "fd00::7-fd00::9"]), ["http"]);
+    assert_eq!(serve(&["fd00::1", "10.0.2.1", "10.0.3.0/24"]), ["http IPv4", "http IPv6"]);
 }

@@ -364,7 +364,7 @@ fn templates(
         name: if several { format!("{} {name}", said.name) } else { said.name.clone() },
         clients: said.clients,
         servers: said.servers,
-        port: said.port.filter(|_| !several).unwrap_or(usual(ends.port)),
+        port: said.listen.filter(|_| !several).unwrap_or(usual(ends.port)),
         client: ends.client,
         server: ends.server,
         tls: tls.clone(),
@@ -397,8 +397,8 @@ fn no_effect(
     let name = &said.name;
     let over =
         |transport: Transport| ends.iter().all(|(.., ends)| ends.client.transport == transport);
-    if let (Some(port), [_, _, ..]) = (said.port, ends) {
-        let text = format!("template {name:?}: port = {port} has no effect on a mix");
+    if let (Some(port), [_, _, ..]) = (said.listen, ends) {
+        let text = format!("template {name:?}: listen = {port} has no effect on a mix");
         mistakes.at(
             said.at,
             &text,
@@ -574,7 +574,7 @@ fn ends(
             Some(vec![(
                 1,
                 said.name.clone(),
-                Ends { client: client?, server: server?, port: said.port? },
+                Ends { client: client?, server: server?, port: said.listen? },
             )])
         }
         Says::App { app, options } => apps::ends(app, options, (data, captures.assets), mistakes),
@@ -590,7 +590,7 @@ fn ends(
                         Some(vec![(
                             1,
                             said.name.clone(),
-                            Ends { client, server, port: said.port.unwrap_or(server_end.1) },
+                            Ends { client, server, port: said.listen.unwrap_or(server_end.1) },
                         )])
                     }
                     None => {

@@ -148,8 +148,8 @@ table! {
         /// The name of a pool, addresses as in a pool, or a host name, resolved when the run is
         /// opened: "www.example.net".
         servers: OneOrMore,
-        /// The port that servers listen on. Default: the application's usual port.
-        port: Count,
+        /// The TCP or UDP port that servers listen on. Default: the application's usual port.
+        listen: Count,
         /// Default "tcp", or the transport of the application.
         transport: Transport,
         /// A built-in application: http, dns, ...
@@ -875,24 +875,24 @@ fn a_template(
         (None, Play::Servers) => servers.map(|servers| whoever_comes(servers, &name, at, flows)),
         (given, _) => pool(&table.place, "clients", given, &name, flows, cx),
     };
-    let port = table.port.as_ref().and_then(|port| {
+    let listen = table.listen.as_ref().and_then(|port| {
         let fits = u16::try_from(port.value.0).ok().filter(|port| *port > 0);
         cx.must(
             &port.place,
             fits,
             &format!("= {} is not a TCP or UDP port", port.value.0),
-            "expected 1 to 65535: try port = 80",
+            "expected 1 to 65535: try listen = 80",
         )
     });
     let programs = matches!(says, Some(Says::Programs { .. }));
-    if programs && !table.given.has("port") {
-        cx.need(&table.place, &table.given, "port", "port = 80");
+    if programs && !table.given.has("listen") {
+        cx.need(&table.place, &table.given, "listen", "listen = 80");
     }
     Some(Template {
         name,
         clients: clients?,
         servers: servers?,
-        port,
+        listen,
         udp: table.transport.is_some_and(|transport| transport.value == Transport::Udp),
         says: says?,
         data: data.flatten(),

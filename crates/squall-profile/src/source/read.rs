@@ -230,7 +230,14 @@ impl<'a> Reader<'a> {
         }
         let place =
             self.below(&entry.key, |cx| Place { start: entry.start, path: cx.path.clone() });
-        self.report(&place, "is not a known key", &[suggest(&entry.key, known.iter().copied())]);
+        let hint = match entry.key.as_str() {
+            // A port is one of [ports] everywhere else.
+            "port" if known.contains(&"listen") => {
+                "try listen: the TCP or UDP port of servers".into()
+            }
+            key => suggest(key, known.iter().copied()),
+        };
+        self.report(&place, "is not a known key", &[hint]);
     }
 
     /// A number or text that `parse` understands.

@@ -370,8 +370,8 @@ fn what_a_template_lacks_is_told() {
     );
     says(&found, "has no \"servers\"");
     let ends = "clients = \"16.0.0.1\"\nservers = \"48.0.0.1\"\ncps = 1\n";
-    says(&in_template(ends, "client = [\"recv 1\"]\n"), "has no \"port\"\n  try port = 80");
-    says(&in_template(ends, "client = []\nport = 1\n"), "has no instructions");
+    says(&in_template(ends, "client = [\"recv 1\"]\n"), "has no \"listen\"\n  try listen = 80");
+    says(&in_template(ends, "client = []\nlisten = 1\n"), "has no instructions");
     says(&in_template(ends, "client = []\napp = \"http\"\n"), "has app, and client and server");
     says(
         &in_template(ends, "capture = \"x.pcap#0\"\n"),

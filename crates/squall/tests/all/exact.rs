@@ -228,7 +228,7 @@ flows = { clients = "A", servers = "A" }
 name = "page"
 clients = "16.0.0.0/24"
 servers = "48.0.0.1"
-port = 80
+listen = 80
 cps = 10
 client = ["loop 3", 'begin "a part"', "count parts", "end"]
 server = ["wait_peer_close"]
@@ -236,7 +236,7 @@ server = ["wait_peer_close"]
 name = "a part"
 clients = "16.0.0.0/24"
 servers = "48.0.0.1"
-port = 80
+listen = 80
 called = true
 client = ['send "x"', "recv 5000"]
 server = ["recv 1", 'send "${repeat:5000:x}"', "count served 5000"]

@@ -209,12 +209,12 @@ fn template(name: &str, more: &str) -> String {
 fn what_has_no_effect_on_flows_is_a_mistake() {
     for (more, parts) in [
         (
-            "app = \"mix\"\nport = 8080",
-            &["load.toml:8:1", "port = 8080 has no effect on a mix"][..],
+            "app = \"mix\"\nlisten = 8080",
+            &["load.toml:8:1", "listen = 8080 has no effect on a mix"][..],
         ),
         ("app = \"http\"\ntransport = \"udp\"", &["transport = \"udp\" has no effect"]),
         (
-            "client = [\"begin other\"]\nserver = [\"wait_peer_close\"]\nport = 80",
+            "client = [\"begin other\"]\nserver = [\"wait_peer_close\"]\nlisten = 80",
             &["begins flows of \"other\"", "no such template"],
         ),
         (

@@ -67,7 +67,7 @@ fn applications_at_one_port_are_served_as_they_are_by_themselves() {
 
 #[test]
 fn begun_a_second_are_those_of_the_time_in_which_flows_were_due() {
-    let slow = "port = 7\nclient = ['send \"ping\"', 'recv 4', 'delay 300 ms', 'close']\nserver = \
+    let slow = "listen = 7\nclient = ['send \"ping\"', 'recv 4', 'delay 300 ms', 'close']\nserver = \
                 ['recv 4', 'send \"pong\"', 'wait_peer_close']\ncps = 200";
     for (what, shared, more) in [("count", "", "limit = 200"), ("time", "duration = \"1 s\"", "")] {
         let report =

@@ -715,14 +715,14 @@ fn flows_and_streams_wait_for_each_other_on_ports_and_workers_of_their_own() {
             )
         };
         let text = text
-            + &template("first", "cps = 1000\nlimit = 30\nport = 1001")
+            + &template("first", "cps = 1000\nlimit = 30\nlisten = 1001")
             + &template(
                 "third",
-                "users = 3\nlimit = 300\nport = 1003\nafter = \"second\"\nstart = \"10 ms\"",
+                "users = 3\nlimit = 300\nlisten = 1003\nafter = \"second\"\nstart = \"10 ms\"",
             )
             + &template(
                 "fourth",
-                "cps = 500\nport = 1004\nafter = \"third\"\nduration = \"50 ms\"",
+                "cps = 500\nlisten = 1004\nafter = \"third\"\nduration = \"50 ms\"",
             )
             + &burst("second", 2, 20, "port = \"C\"\nafter = \"first\"")
             + &burst("fifth", 5, 10, "port = \"C\"\nafter = \"fourth\"");

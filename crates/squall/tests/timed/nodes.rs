@@ -19,7 +19,7 @@ patience = "60 s"
 [[template]]
 name = "ping"
 transport = "udp"
-port = 53
+listen = 53
 clients = "16.0.0.0/28"
 servers = "48.0.0.1"
 cps = 300
