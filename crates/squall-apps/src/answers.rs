@@ -6,7 +6,7 @@ use std::fmt::Write;
 use regex::bytes::Regex;
 use sha2::{Digest, Sha256};
 
-use crate::{Check, Origin, ProtocolError};
+use crate::{Check, Origin, ProtocolError, http::scheme};
 
 /// An answer's octets, head included. What is longer cannot be looked at.
 pub const MOST_ANSWER: usize = 16 << 20;
@@ -141,17 +141,15 @@ impl Kept {
         if !self.redirects() {
             return None;
         }
-        let (secure, host) = match (host.strip_prefix(b"http://"), host.strip_prefix(b"https://")) {
-            (Some(host), _) => (Some(false), host),
-            (_, Some(host)) => (Some(true), host),
-            _ => (None, host),
+        let (secure, host) = match scheme(host) {
+            Some((secure, host)) => (Some(secure), host),
+            None => (None, host),
         };
         let to = self.header("location")?;
         let to = &to[..memchr::memchr(b'#', to).unwrap_or(to.len())];
-        let (of, rest) = match (to.strip_prefix(b"http://"), to.strip_prefix(b"https://")) {
-            (Some(rest), _) => (Some(false), Some(rest)),
-            (_, Some(rest)) => (Some(true), Some(rest)),
-            _ => (None, to.strip_prefix(b"//")),
+        let (of, rest) = match scheme(to) {
+            Some((secure, rest)) => (Some(secure), Some(rest)),
+            None => (None, to.strip_prefix(b"//")),
         };
         if of.is_some_and(|of| secure.is_some_and(|secure| secure != of)) {
             return None;
@@ -390,6 +388,8 @@ mod tests {
             ("https://a.test", "//a.test/x", true),
             ("https://a.test", "//b.test/x", false),
             ("https://a.test", "/x", true),
+            ("https://a.test", "HTTPS://A.test/", true),
+            ("https://a.test", "Http://a.test/", false),
         ] {
             assert_eq!(to(host, location), same, "{host} {location}");
         }

@@ -164,10 +164,9 @@ impl HttpClient {
     /// thing.
     #[must_use]
     pub fn from_url(url: &str) -> Option<(Self, u16)> {
-        let (rest, usual) = match url.strip_prefix("https://") {
-            Some(rest) => (rest, 443),
-            None => (url.strip_prefix("http://")?, 80),
-        };
+        let (secure, rest) = crate::http::scheme(url.as_bytes())?;
+        let usual = if secure { 443 } else { 80 };
+        let rest = &url[url.len() - rest.len()..];
         // What stands behind `#` is not sent (RFC 9110 §4.2.5).
         let rest = rest.split('#').next().unwrap_or(rest);
         let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
@@ -181,7 +180,7 @@ impl HttpClient {
         if host.is_empty() || host.starts_with(':') || !printable(host) || !printable(&path) {
             return None;
         }
-        let (paths, secure) = (vec![(1, path)], usual == 443);
+        let paths = vec![(1, path)];
         Some((Self { paths, host: host.into(), secure, ..Self::default() }, port))
     }
 
@@ -288,7 +287,7 @@ impl HttpClient {
             let method = if head { "HEAD" } else { "GET" };
             let request = Message::octets(format!("{method} ").into_bytes())
                 .then(location)
-                .then(self.fields(" HTTP/1.1\r\n", false, false)?)
+                .then(self.fields_without_body(" HTTP/1.1\r\n")?)
                 .then(Message::octets(*b"\r\n"));
             for _ in 0..self.redirects {
                 let scheme = if self.secure { "https" } else { "http" };
@@ -321,15 +320,33 @@ impl HttpClient {
         };
         let first = self.marked(format!("{method} {path} HTTP/1.1\r\n").as_bytes())?;
         let head = first.then(self.fields("", close, body.is_some())?);
-        let Some(body) = body else { return Ok(head.then(Message::octets(*b"\r\n"))) };
+        // RFC 9112 §6.2: never with Transfer-Encoding.
+        let framed = self.has_header("Content-Length") || self.has_header("Transfer-Encoding");
+        let Some(body) = body else {
+            // RFC 9110 §8.6: where a body would mean something, that there is none is said.
+            let empty = matches!(method, "POST" | "PUT" | "PATCH") && !framed;
+            let end: &[u8] = if empty { b"Content-Length: 0\r\n\r\n" } else { b"\r\n" };
+            return Ok(head.then(Message::octets(end)));
+        };
         let length = match body.fixed_len() {
-            _ if self.has_header("Content-Length") => Message::octets(*b"\r\n"),
+            _ if framed => Message::octets(*b"\r\n"),
             Some(len) => Message::octets(format!("Content-Length: {len}\r\n\r\n").into_bytes()),
             None => Message::octets(*b"Content-Length: ")
                 .then(Message { parts: vec![Part::Mark(Mark::ContentLength)] })
                 .then(Message::octets(*b"\r\n\r\n")),
         };
         Ok(head.then(length).then(body))
+    }
+
+    /// Those of a request that follows a redirection, without those of the body that it does not have
+    /// (RFC 9110 §15.4).
+    fn fields_without_body(&self, before: &str) -> Result<Message, MessageError> {
+        let of_body = |name: &str| {
+            name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("content-"))
+                || name.eq_ignore_ascii_case("transfer-encoding")
+        };
+        let headers = self.headers.iter().filter(|(name, _)| !of_body(name)).cloned().collect();
+        Self { headers, ..self.clone() }.fields(before, false, false)
     }
 
     /// Header fields behind `before`, but for the length of a body.
@@ -847,6 +864,9 @@ mod tests {
         );
         assert_eq!(of("http://[2001:db8::1]"), Some(("[2001:db8::1]".into(), 80, "/".into())));
         assert_eq!(of("https://a.test/b"), Some(("a.test".into(), 443, "/b".into())));
+        // RFC 3986 §3.1.
+        assert_eq!(of("HTTP://a.test/B"), Some(("a.test".into(), 80, "/B".into())));
+        assert_eq!(of("hTTps://a.test/b"), Some(("a.test".into(), 443, "/b".into())));
         for wrong in [
             "ftp://a",
             "a.test",
@@ -857,6 +877,48 @@ mod tests {
             "http://[::1/",
         ] {
             assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_request_says_how_long_its_body_is_in_one_way() {
+        let request = |method: &str, headers: &[&str], body: Option<&str>| {
+            let pair = |text: &&str| {
+                let (name, value) = text.split_once(": ").expect("a field");
+                (name.to_owned(), value.to_owned())
+            };
+            let client = HttpClient {
+                method: Some(method.into()),
+                headers: headers.iter().map(pair).collect(),
+                body: body.map(|body| body.as_bytes().to_vec()),
+                redirects: 1,
+                ..HttpClient::default()
+            };
+            let lines = client.program("x").expect("right").lines();
+            let sends = lines.into_iter().filter(|line| line.starts_with("send"));
+            <[String; 2]>::try_from(sends.collect::<Vec<_>>()).expect("it, and what follows it")
+        };
+        let length = |line: &str| line.contains("Content-Length");
+        // RFC 9110 §8.6.
+        for method in ["POST", "PUT", "PATCH"] {
+            let [line, _] = request(method, &[], None);
+            assert!(line.ends_with(r#"Content-Length: 0\r\n\r\n""#), "{line}");
+            let [line, _] = request(method, &["content-length: 7"], None);
+            assert!(!length(&line) && line.contains("content-length: 7"), "{line}");
+        }
+        for method in ["GET", "HEAD", "DELETE", "OPTIONS"] {
+            assert!(!length(&request(method, &[], None)[0]), "{method}");
+        }
+        let [line, _] = request("PUT", &[], Some("abc"));
+        assert!(line.ends_with(r#"Content-Length: 3\r\n\r\nabc""#), "{line}");
+        // RFC 9112 §6.2.
+        for body in [None, Some("3\r\nabc\r\n0\r\n\r\n")] {
+            let fields = ["transfer-encoding: chunked", "Content-Type: text/plain", "X-A: 1"];
+            let [line, next] = request("POST", &fields, body);
+            assert!(!length(&line) && line.contains("transfer-encoding: chunked"), "{line}");
+            // A redirection is followed without a body.
+            assert!(next.contains("X-A: 1") && !next.contains("chunked"), "{next}");
+            assert!(!next.contains("text/plain") && !length(&next), "{next}");
         }
     }
 

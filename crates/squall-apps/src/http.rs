@@ -88,6 +88,15 @@ const TRAILER: u8 = 121;
 const TRAILER_LF: u8 = 122;
 const TRAILER_SKIP: u8 = 123;
 
+/// Whether a URL is one of `https`, and what stands behind its `//`; `None`: it is neither of that
+/// nor of `http`. A scheme has any case (RFC 3986 §3.1).
+pub fn scheme(url: &[u8]) -> Option<(bool, &[u8])> {
+    let (name, rest) = url.split_at(memchr::memchr(b':', url)?);
+    let secure = name.eq_ignore_ascii_case(b"https");
+    let known = secure || name.eq_ignore_ascii_case(b"http");
+    rest.strip_prefix(b"://").filter(|_| known).map(|rest| (secure, rest))
+}
+
 impl Parser {
     /// From 32 and 16 bits.
     pub fn load(want: u32, more: u16) -> Self {

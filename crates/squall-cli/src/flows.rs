@@ -635,9 +635,11 @@ fn authority(url: &str) -> Option<(String, u16)> {
         Some((weight, url)) if weight.bytes().all(|octet| octet.is_ascii_digit()) => url,
         _ => url,
     };
-    let (rest, usual) = match url.strip_prefix("https://") {
-        Some(rest) => (rest, 443),
-        None => (url.strip_prefix("http://")?, 80),
+    let (scheme, rest) = url.split_once("://")?;
+    let usual = match () {
+        () if scheme.eq_ignore_ascii_case("http") => 80,
+        () if scheme.eq_ignore_ascii_case("https") => 443,
+        () => return None,
     };
     let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
     let (host, port) = match authority.strip_prefix('[') {
@@ -673,6 +675,8 @@ mod tests {
             ("http://[fd00::z]/", None),
             ("https://10.0.0.2/", Some(("10.0.0.2", 443))),
             ("https://[fd00::2]:8443/", Some(("fd00::2", 8443))),
+            ("HTTP://10.0.0.2:8080/up", Some(("10.0.0.2", 8080))),
+            ("2:Https://10.0.0.2/", Some(("10.0.0.2", 443))),
             ("ftp://10.0.0.2/", None),
             ("http://10.0.0.2:x/", None),
         ] {

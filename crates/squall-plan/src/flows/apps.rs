@@ -247,6 +247,17 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
             }
         }
     }
+    let field = |field: &str| {
+        given.all("header").find(|said| {
+            header(&said.text).is_some_and(|(name, _)| name.eq_ignore_ascii_case(field))
+        })
+    };
+    if let (Some(_), Some(said)) = (field("Transfer-Encoding"), field("Content-Length")) {
+        let says = "a request has both Transfer-Encoding and Content-Length";
+        let hint = "expected one of them (RFC 9112, 6.2); try a flow program, whose `send` takes any \
+                    octets";
+        mistakes.note(said, says, hint);
+    }
     let bodies = ["content", "content_file", "post"].map(|name| given.of(name));
     if let [Some(_), Some(said), _] | [Some(_), None, Some(said)] | [None, Some(_), Some(said)] =
         bodies
@@ -311,6 +322,11 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
             let says = format!("options.{name} has no effect with requests = {}", client.requests);
             mistakes.note(said, &says, &format!("try requests = {needed} or more"));
         }
+    }
+    if let Some(said) = given.of("follow").filter(|_| client.redirects > 0 && client.pipeline > 1) {
+        // Answers come in the order of the requests, and what follows one comes behind all others.
+        let says = "a redirection cannot be followed while other answers are on their way";
+        mistakes.note(said, says, "try pipeline = 1");
     }
     if let Some(said) = given.of("think") {
         match format!("delay {}", said.text).parse() {
@@ -494,6 +510,14 @@ mod tests {
             let error = error.expect("another server");
             assert!(error.contains("differs from the first URL"), "{error}");
         }
+        // The case of a scheme does not matter.
+        assert_eq!(http(&[("url", "HTTP://a.test/")], None).map(|ends| ends.port), Ok(80));
+        let ahead = [("requests", "4"), ("pipeline", "2"), ("follow", "1")];
+        let error = http(&ahead, None).err().expect("whose answer is it");
+        assert!(error.contains("try pipeline = 1"), "{error}");
+        let both = [("header", "transfer-encoding: chunked"), ("header", "Content-Length: 3")];
+        let error = http(&both, None).err().expect("one of them is too much");
+        assert!(error.contains("both Transfer-Encoding and Content-Length"), "{error}");
     }
 
     #[test]

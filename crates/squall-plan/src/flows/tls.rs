@@ -94,7 +94,7 @@ fn url_of(text: &str) -> &str {
 }
 
 fn is_https(url: &str) -> bool {
-    url.starts_with("https://")
+    HttpClient::from_url(url).is_some_and(|(client, _)| client.secure)
 }
 
 /// The name of a URL's host, if it has one.
