@@ -16,6 +16,7 @@ use crate::{
     http::{Found, Kind, Parser},
     message::Sending,
     model::TakeForm,
+    requests,
     tls::{Layer, SESSION, Tls},
 };
 
@@ -263,6 +264,13 @@ impl<O: Observer> Apps<O> {
     #[must_use]
     pub fn counters(&self, program: ProgramId) -> &[Arc<str>] {
         &self.code.programs[usize::from(program.0)].counters
+    }
+
+    /// Requests that each flow of a client's program makes, redirections aside; `None`: none, or
+    /// chance or the peer decides how many.
+    #[must_use]
+    pub fn requests(&self, program: ProgramId) -> Option<u64> {
+        self.code.programs[usize::from(program.0)].traits.requests
     }
 
     #[must_use]
@@ -795,10 +803,10 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     #[inline]
     fn step(&mut self, input: &mut &[u8]) -> Step {
         match self.op() {
-            Op::Send { piece } => return self.send_when_possible(piece),
+            Op::Send { piece, requests } => return self.send_when_possible(piece, requests),
             Op::SendSlice { first, register } => {
                 let slice = self.register(register);
-                return self.send_when_possible(first + slice);
+                return self.send_when_possible(first + slice, 0);
             }
             Op::Recv { octets, answered } => {
                 let take = (octets - self.state.have.min(octets)).min(input.len() as u32);
@@ -916,9 +924,12 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     }
 
     #[inline]
-    fn send_when_possible(&mut self, piece: u32) -> Step {
-        if self.is(CLOSED) || self.traits.answers.is_some() && self.is_closing() {
+    fn send_when_possible(&mut self, piece: u32, requests: u32) -> Step {
+        if self.is(CLOSED) {
             return self.jump_to_end();
+        }
+        if self.traits.answers.is_some() && self.is_closing() {
+            return self.closed_by_server(true);
         }
         if !self.may_send() {
             self.state.at |= WAITING;
@@ -928,6 +939,10 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         if !self.say(piece, None) {
             self.fail(ProtocolError::LongDatagram);
             return Step::Over;
+        }
+        if requests > 0 {
+            let program = self.program;
+            self.apps.observer.requested(program, requests);
         }
         Step::On
     }
@@ -1076,7 +1091,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     fn http_response(&mut self, head: bool, answered: bool, input: &mut &[u8]) -> Step {
         if let Some(slots) = self.traits.answers {
             if self.is_closing() {
-                return self.jump_to_end();
+                return self.closed_by_server(true);
             }
             if slots.cookies.is_some() && self.waits_for_acknowledgement() {
                 return Step::Waits;
@@ -1130,7 +1145,25 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             self.complete_answer(close);
             return Step::On;
         }
-        if close { self.jump_to_end() } else { Step::On }
+        if close { self.closed_by_server(self.has_more_to_ask()) } else { Step::On }
+    }
+
+    /// The server closes the flow behind an answer. A program that does not know itself how many
+    /// requests it makes ends there; of others those that are `left` are missing.
+    #[cold]
+    fn closed_by_server(&mut self, left: bool) -> Step {
+        if !left || self.traits.requests.is_none() {
+            return self.jump_to_end();
+        }
+        self.fail(ProtocolError::ClosedEarly);
+        Step::Over
+    }
+
+    #[cold]
+    fn has_more_to_ask(&self) -> bool {
+        let next = (self.state.at & AT) as usize + 1;
+        self.traits.requests.is_some()
+            && requests::is_left(&self.apps.code.ops, next, |register| self.register(register))
     }
 
     #[cold]
@@ -1205,6 +1238,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             && let Some(path) = kept.redirection(&of.host)
         {
             kept.values[usize::from(of.slot)] = path;
+            let program = self.program;
+            self.apps.observer.redirected(program);
             return Step::On;
         }
         self.jump(to)
@@ -1314,11 +1349,12 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         self.state.at &= !(WAITING | STARTED);
         self.state.at |= FAILED;
         self.state.have = 0;
-        let regular = error == ProtocolError::TooShort
+        let regular = matches!(error, ProtocolError::TooShort | ProtocolError::ClosedEarly)
             || error.is_of_tls()
             || self.traits.transport == Transport::Udp;
         // What is sent again would be made from values that are no more.
-        let regular = regular && self.traits.answers.is_none();
+        let regular =
+            regular && (self.traits.answers.is_none() || self.socket.unacknowledged() == 0);
         // A refusal is to arrive before the end does.
         let refused = error == ProtocolError::BadHttp && self.traits.role == Role::Server;
         if regular || refused { self.close() } else { self.socket.abort() }

@@ -12,6 +12,7 @@ use crate::{
     Value,
     answers::{Checked, Source},
     message::{COOKIES, Ready, known},
+    requests,
 };
 
 /// An operation. Indices are those of [`Code`]'s tables; targets are operations.
@@ -19,6 +20,9 @@ use crate::{
 pub enum Op {
     Send {
         piece: u32,
+        /// Requests that are complete with it: of a client, answers that are waited for before
+        /// anything else is sent.
+        requests: u32,
     },
     /// Piece `first` + register.
     SendSlice {
@@ -232,6 +236,8 @@ pub struct Traits {
     pub takes: bool,
     /// Some waiting is limited from what came last on.
     pub keepalive: bool,
+    /// Requests of a flow, redirections aside, if that is known beforehand; of clients.
+    pub requests: Option<u64>,
     /// From `start`: the operation that receives first in a server's endless loop. Who closes there
     /// has no more to ask.
     pub idle: Option<u32>,
@@ -619,7 +625,7 @@ impl<'a> Compiler<'a> {
         let whole = |len| PieceOf { message, from: 0, len, register };
         let Some((rate, tick)) = self.rate else {
             let piece = index(&mut self.code.pieces, whole(len.unwrap_or(0)));
-            self.push(Op::Send { piece });
+            self.push(Op::Send { piece, requests: 0 });
             return Ok(());
         };
         let len = len.ok_or(Mistake::RateNeedsLength)?;
@@ -651,7 +657,7 @@ impl<'a> Compiler<'a> {
             self.delay(pause(slice))?;
             self.push(Op::NextSlice { register, slices: slices - 1, to });
         }
-        self.push(Op::Send { piece: first + slices - 1 });
+        self.push(Op::Send { piece: first + slices - 1, requests: 0 });
         self.delay(pause(last))
     }
 
@@ -664,7 +670,7 @@ impl<'a> Compiler<'a> {
             &mut self.code.pieces,
             PieceOf { message, from: 0, len: len.unwrap_or(0), register },
         );
-        self.push(Op::Send { piece });
+        self.push(Op::Send { piece, requests: 0 });
         match self.rate {
             None => Ok(()),
             Some((rate, _)) => {
@@ -900,6 +906,10 @@ impl<'a> Compiler<'a> {
             return Err(program.error(instruction, Mistake::NeverWaits));
         }
         self.mark_answers();
+        let requests = match program.role {
+            Role::Client => requests::count(&mut self.code.ops),
+            Role::Server => None,
+        };
         let receives = |what: fn(&Op) -> bool| self.code.ops.iter().any(what);
         let packets = receives(|op| matches!(op, Op::RecvPackets { .. }));
         if packets && receives(|op| matches!(op, Op::RecvPacketOctets { .. })) {
@@ -920,6 +930,7 @@ impl<'a> Compiler<'a> {
             registers: if answers.is_some() { self.deepest.max(2) } else { self.deepest } as u8,
             answers,
             http,
+            requests,
             counts: !http && !receives(|op| matches!(op, Op::RecvUntil { .. })),
             packets,
             takes: !self.code.takes.is_empty(),
@@ -1245,7 +1256,7 @@ impl Code {
             (at(self.extracts.len()), at(self.checks.len()), at(self.redirects.len()));
         self.ops.extend(other.ops.into_iter().map(|mut op| {
             match &mut op {
-                Op::Send { piece } => *piece += pieces,
+                Op::Send { piece, .. } => *piece += pieces,
                 Op::SendSlice { first, .. } => *first += pieces,
                 Op::RecvUntil { pattern, .. } => *pattern += patterns,
                 Op::Delay { delay } => *delay += delays,

@@ -34,6 +34,7 @@ mod import;
 mod message;
 mod model;
 mod observer;
+mod requests;
 mod text;
 #[cfg(feature = "tls")]
 mod tls;

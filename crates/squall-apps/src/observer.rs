@@ -27,6 +27,15 @@ pub trait Observer {
     #[inline]
     fn transaction(&mut self, _program: ProgramId, _took: Nanos) {}
 
+    /// So many requests were handed over as a whole, whose answers are waited for (clients).
+    #[inline]
+    fn requested(&mut self, _program: ProgramId, _requests: u32) {}
+
+    /// An answer redirects, and one more request follows it ([`crate::Apps::requests`] does not
+    /// have it).
+    #[inline]
+    fn redirected(&mut self, _program: ProgramId) {}
+
     /// Octets that the program handed over to be sent.
     #[inline]
     fn sent(&mut self, _program: ProgramId, _octets: u32) {}
@@ -113,6 +122,8 @@ pub enum ProtocolError {
     NoValue,
     /// An answer that is to be looked at is longer than is kept (16 MiB).
     LongAnswer,
+    /// The server closes behind this answer, and the program has more to ask (RFC 9112 §9.6).
+    ClosedEarly,
     /// Our own: a flow that the program begins could not begin.
     NotBegun,
     /// The peer refused the TLS session by an alert.
@@ -130,7 +141,7 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    pub const COUNT: usize = 19;
+    pub const COUNT: usize = 20;
     pub const ALL: [Self; Self::COUNT] = [
         Self::UnexpectedData,
         Self::TooShort,
@@ -144,6 +155,7 @@ impl ProtocolError {
         Self::CheckRedirect,
         Self::NoValue,
         Self::LongAnswer,
+        Self::ClosedEarly,
         Self::NotBegun,
         Self::TlsAlert,
         Self::TlsCertificate,
@@ -169,6 +181,7 @@ impl ProtocolError {
             Self::CheckRedirect => "check_redirect",
             Self::NoValue => "no_value",
             Self::LongAnswer => "long_answer",
+            Self::ClosedEarly => "closed_early",
             Self::NotBegun => "flow_not_begun",
             Self::TlsAlert => "tls_alert",
             Self::TlsCertificate => "tls_certificate",
@@ -191,6 +204,8 @@ pub struct Counts {
     pub established: u64,
     pub first_octets: u64,
     pub transactions: u64,
+    pub requested: u64,
+    pub redirected: u64,
     pub sent: u64,
     pub received: u64,
     /// By hundreds: `statuses[2]` are 2xx.
@@ -216,6 +231,12 @@ impl Observer for Counts {
     }
     fn transaction(&mut self, _: ProgramId, _: Nanos) {
         self.transactions += 1;
+    }
+    fn requested(&mut self, _: ProgramId, requests: u32) {
+        self.requested += u64::from(requests);
+    }
+    fn redirected(&mut self, _: ProgramId) {
+        self.redirected += 1;
     }
     fn sent(&mut self, _: ProgramId, octets: u32) {
         self.sent += u64::from(octets);

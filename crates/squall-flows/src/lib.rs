@@ -39,7 +39,7 @@ pub use side::{FLOWS, FrameOutput, OpenFlow, Part, Role, Side, SideSettings};
 pub use squall_tcp::{FlowInfo, Near, State as FlowState};
 pub use statistics::{
     Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun,
-    Served, Statistics, TemplateStatistics, TlsStatistics,
+    Requests, Served, Statistics, TemplateStatistics, TlsStatistics,
 };
 pub use steady::{Second, Tally};
 

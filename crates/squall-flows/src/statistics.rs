@@ -97,6 +97,8 @@ pub struct FlowStatistics {
     pub failed: Failures,
     /// What peers did that their programs do not say, by [`squall_apps::ProtocolError::name`].
     pub protocol_errors: BTreeMap<&'static str, u64>,
+    /// Of clients whose programs say beforehand how many they make.
+    pub requests: Requests,
     /// Counters of the program's own, by their names.
     pub counted: Vec<(Arc<str>, u64)>,
     /// Arrivals that were due and did not begin.
@@ -130,6 +132,24 @@ pub struct FlowStatistics {
     pub tcp: Counters,
     /// Of templates with TLS.
     pub tls: Option<Box<TlsStatistics>>,
+}
+
+/// Requests of flows, over TCP or UDP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Of all flows that began, by their programs, and redirections that were followed.
+    pub asked: u64,
+    /// Handed over as a whole.
+    pub sent: u64,
+    pub answered: u64,
+}
+
+impl Requests {
+    fn merge(&mut self, other: Self) {
+        self.asked += other.asked;
+        self.sent += other.sent;
+        self.answered += other.answered;
+    }
 }
 
 /// TLS sessions of one template's flows in one role.
@@ -342,6 +362,7 @@ impl FlowStatistics {
         self.completed += other.completed;
         self.failed.0.iter_mut().zip(other.failed.0).for_each(|(mine, theirs)| *mine += theirs);
         add(&mut self.protocol_errors, &other.protocol_errors);
+        self.requests.merge(other.requests);
         for (name, n) in &other.counted {
             match self.counted.iter_mut().find(|(known, _)| known == name) {
                 Some((_, mine)) => *mine += n,

@@ -7,8 +7,8 @@ use squall_tcp::{Application, ClassId, Event, FlowId, Piece, Reason, Socket, Tup
 use squall_units::Nanos;
 
 use crate::{
-    FailedConversation, Failure, FlowStatistics, Served, TlsStatistics, Tuples, script::Serving,
-    statistics::MOST_FAILED,
+    FailedConversation, Failure, FlowStatistics, Requests, Served, TlsStatistics, Tuples,
+    script::Serving, statistics::MOST_FAILED,
 };
 
 /// Applications, each flow's beginning beside them.
@@ -75,6 +75,8 @@ struct Of {
     recorded: u32,
     /// Of a script.
     conversation: Option<u32>,
+    /// Requests that a flow of it makes; `None`: it is not known, and they are not counted.
+    requests: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -105,8 +107,10 @@ impl Watched {
     ) -> Result<ProgramId, ProgramError> {
         let id = self.apps.add(program)?;
         let counted = self.apps.counters(id).iter().map(|name| (name.clone(), 0)).collect();
+        let requests = self.apps.requests(id);
         let recorder = self.apps.observer_mut();
-        recorder.own(id, Of { recorded: recorder.recorded.len() as u32, conversation: None });
+        let recorded = recorder.recorded.len() as u32;
+        recorder.own(id, Of { recorded, conversation: None, requests });
         recorder.recorded.push(Recorded {
             template: template as u32,
             client,
@@ -123,9 +127,10 @@ impl Watched {
         program: &Program,
     ) -> Result<ProgramId, ProgramError> {
         let id = self.apps.add(program)?;
+        let requests = self.apps.requests(id);
         let recorder = self.apps.observer_mut();
         let recorded = recorder.programs[usize::from(kind.0)].recorded;
-        recorder.own(id, Of { recorded, conversation: Some(number as u32) });
+        recorder.own(id, Of { recorded, conversation: Some(number as u32), requests });
         Ok(id)
     }
 
@@ -269,9 +274,18 @@ impl Recorder {
 
     #[inline]
     fn opened(&mut self, program: ProgramId) {
+        let requests = self.programs[usize::from(program.0)].requests;
         let all = self.at(program);
         all.active += 1;
         all.peak = all.peak.max(all.active);
+        all.requests.asked += requests.unwrap_or(0);
+    }
+
+    /// Where requests are counted.
+    #[inline]
+    fn requests(&mut self, program: ProgramId) -> Option<&mut Requests> {
+        self.programs[usize::from(program.0)].requests?;
+        Some(&mut self.at(program).requests)
     }
 
     #[inline]
@@ -339,6 +353,23 @@ impl Observer for Recorder {
     #[inline]
     fn transaction(&mut self, program: ProgramId, took: Nanos) {
         self.at(program).transaction.record(took.0);
+        if let Some(requests) = self.requests(program) {
+            requests.answered += 1;
+        }
+    }
+
+    #[inline]
+    fn requested(&mut self, program: ProgramId, sent: u32) {
+        if let Some(requests) = self.requests(program) {
+            requests.sent += u64::from(sent);
+        }
+    }
+
+    #[cold]
+    fn redirected(&mut self, program: ProgramId) {
+        if let Some(requests) = self.requests(program) {
+            requests.asked += 1;
+        }
     }
 
     #[inline]

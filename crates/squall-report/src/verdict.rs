@@ -321,7 +321,8 @@ fn failed_hint(reason: &str) -> &'static str {
         "connect_timeout" => "check the route back to the clients (no answer arrived)",
         "unreachable" => "check the gateway and the routes of routers (a router has no route)",
         "unfinished" | "aborted" => {
-            "look at protocol_errors (the server's answers differ from the flow program)"
+            "look at protocol_errors (the server's answers differ from the flow program; \
+             closed_early: it closes connections before the last request, so try fewer --requests)"
         }
         _ => "look at the template's failures and protocol errors",
     }

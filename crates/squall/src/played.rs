@@ -16,8 +16,8 @@ use crate::{
         TemplateSample,
         flows::{
             ALL, BusiestSecond, ConversationNote, ConversationsReport, ExhaustedReport,
-            FlowsReport, LinkReport, RoleReport, RolesReport, SteadyReport, TemplateReport,
-            TlsReport,
+            FlowsReport, LinkReport, RequestsReport, RoleReport, RolesReport, SteadyReport,
+            TemplateReport, TlsReport,
         },
     },
 };
@@ -201,6 +201,11 @@ fn role(flows: &FlowStatistics, seconds: Seconds) -> RoleReport {
         completed: flows.completed,
         failed: named(flows.failed.iter()),
         protocol_errors: named(flows.protocol_errors.iter().map(|(name, n)| (*name, *n))),
+        requests: (flows.requests.asked > 0).then_some(RequestsReport {
+            asked: flows.requests.asked,
+            sent: flows.requests.sent,
+            answered: flows.requests.answered,
+        }),
         counters: named(flows.counted.iter().map(|(name, n)| (&**name, *n))),
         not_begun: named(flows.not_begun.iter()),
         active: flows.active,

@@ -229,9 +229,14 @@ fn paths_come_as_often_as_their_weights_say() {
 
 #[test]
 fn an_answer_that_closes_is_looked_at_before_the_program_ends() {
-    for (body, finished) in [("right", 1), ("wrong", 0)] {
+    for (requests, body, finished, wrong) in [
+        (1, "right", 1, None),
+        (1, "wrong", 0, Some(ProtocolError::CheckRegex)),
+        (3, "right", 0, Some(ProtocolError::ClosedEarly)),
+        (3, "wrong", 0, Some(ProtocolError::CheckRegex)),
+    ] {
         let client = HttpClient {
-            requests: 3,
+            requests,
             checks: vec![Check::Regex("right".into())],
             extracts: vec![("x".into(), Origin::Regex("^.".into()))],
             ..HttpClient::default()
@@ -246,7 +251,8 @@ fn an_answer_that_closes_is_looked_at_before_the_program_ends() {
         pair.run(secs(60));
         let counts = pair.counts(0).clone();
         assert_eq!(counts.finished, finished, "{counts:?}");
-        assert_eq!(error(&pair, ProtocolError::CheckRegex), 1 - finished);
+        assert_eq!(counts.protocol_errors.iter().sum::<u64>(), 1 - finished, "{counts:?}");
+        assert!(wrong.is_none_or(|wrong| error(&pair, wrong) == 1), "{counts:?}");
         pair.nothing_is_left();
     }
 }

@@ -407,15 +407,103 @@ fn http_clients_take_each_framing_and_count_statuses() {
             "{answer}"
         );
     }
-    // The server closes before the second request is answered: it said so.
-    let counts =
-        answered_by(r"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", 5)
-            .counts(0)
-            .clone();
-    assert_eq!(
-        (counts.finished, counts.statuses[2], counts.protocol_errors),
-        (1, 1, [0; ProtocolError::COUNT])
-    );
+}
+
+/// An HTTP client whose server answers three requests of a connection, and closes.
+fn closed_after_three(client: &builtin::HttpClient, third: &str) -> Pair {
+    const END: &str = r"\r\n\r\n";
+    let server = Program::server("three")
+        .repeat(2, |server| {
+            server.recv_until(END).send(r"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+        })
+        .recv_until(END)
+        .send(third)
+        .close()
+        .wait_peer_close();
+    let (client, server) = (client.program("three"), server.build());
+    let mut pair = Pair::new(1, &[(client.expect("right"), server.expect("right"))]);
+    pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(100));
+    pair.nothing_is_left();
+    pair
+}
+
+#[test]
+fn requests_that_a_server_does_not_wait_for_are_missing_and_the_flow_is_not_finished() {
+    const CLOSE: &str = r"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
+    let plain = |requests| builtin::HttpClient { requests, ..Default::default() };
+    let checked = builtin::HttpClient {
+        checks: vec![squall_apps::Check::Status(200)],
+        cookies: true,
+        ..plain(4)
+    };
+    let several =
+        builtin::HttpClient { paths: vec![(1, "/a".into()), (2, "/b".into())], ..plain(4) };
+    // Sent, answered, redirections, closed early.
+    for (client, third, expected) in [
+        (plain(3), CLOSE, (3, 3, 0, 0)),
+        (plain(4), CLOSE, (3, 3, 0, 1)),
+        (several, CLOSE, (3, 3, 0, 1)),
+        (checked, CLOSE, (3, 3, 0, 1)),
+        // Two of them were on their way.
+        (builtin::HttpClient { pipeline: 5, ..plain(5) }, CLOSE, (5, 3, 0, 1)),
+        // An answer without a length ends with the connection.
+        (plain(9), r"HTTP/1.1 200 OK\r\n\r\nhello", (3, 3, 0, 1)),
+        // A redirection that nobody waits for.
+        (
+            builtin::HttpClient { redirects: 2, ..plain(3) },
+            r"HTTP/1.1 302 Found\r\nLocation: /b\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+            (3, 3, 1, 1),
+        ),
+    ] {
+        let pair = closed_after_three(&client, third);
+        let counts = pair.counts(0);
+        let early = error(&pair, 0, ProtocolError::ClosedEarly);
+        assert_eq!(
+            (counts.requested, counts.transactions, counts.redirected, early),
+            expected,
+            "{client:?} {third}: {counts:?}"
+        );
+        assert_eq!(counts.protocol_errors.iter().sum::<u64>(), early, "{counts:?}");
+        assert_eq!((counts.finished, pair.stacks[0].app().ended[0].1), (1 - early, Reason::Closed));
+    }
+    // Who asks for as long as there are answers has had all of them.
+    let for_ever = Program::client("for ever").lines([
+        "loop forever",
+        r#"send "GET / HTTP/1.1\r\n\r\n""#,
+        "http_response",
+        "end",
+    ]);
+    let server = Program::server("one").recv_until(r"\r\n\r\n").send(CLOSE).close();
+    let ends = (for_ever.build().expect("right"), server.build().expect("right"));
+    let mut pair = Pair::new(1, &[ends]);
+    pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(100));
+    assert_eq!((pair.counts(0).finished, pair.counts(0).transactions), (1, 1));
+}
+
+#[test]
+fn a_server_over_udp_rests_until_its_client_is_silent() {
+    let client = Program::udp_client("slow")
+        .lines(["loop 4", r#"send_packet "x""#, "delay 3 s", "end"])
+        .build()
+        .expect("right");
+    let server = Program::udp_server("quick")
+        .lines(["recv_packets 1", r#"send_packet "k""#, "wait_peer_close"])
+        .build()
+        .expect("right");
+    let mut pair = Pair::new(1, &[(client, server)]);
+    let port = pair.begin(0, FlowKind::Udp);
+    pair.run(secs(5));
+    let resting = |pair: &Pair| pair.stacks[1].app().apps.resting();
+    assert_eq!((resting(&pair), pair.stacks[0].app().apps.delaying()), (1, 1));
+    pair.run(secs(100));
+    // Late datagrams are of the same flow, and it ended when nothing had come for 10 s.
+    assert_eq!((pair.counts(1).established, pair.counts(1).finished), (1, 1));
+    assert_eq!(pair.stacks[1].app().ended, [(port, Reason::Idle)]);
+    assert_eq!(pair.now.0 / 1_000_000_000, 20, "begun at 1 s, the last was sent 9 s later");
+    assert_eq!((pair.heard(1, port), resting(&pair)), (&b"xxxx"[..], 0));
+    pair.nothing_is_left();
 }
 
 #[test]

@@ -2,14 +2,15 @@
 
 use super::{Merge, by_key, common, merge, sums};
 use crate::report::flows::{
-    ConversationsReport, ExhaustedReport, FlowsReport, RoleReport, RolesReport, SteadyReport,
-    TemplateReport, TlsReport,
+    ConversationsReport, ExhaustedReport, FlowsReport, RequestsReport, RoleReport, RolesReport,
+    SteadyReport, TemplateReport, TlsReport,
 };
 
 sums! {
     RolesReport { client, server }
     TemplateReport { roles }
     ExhaustedReport { addresses, flows }
+    RequestsReport { asked, sent, answered }
     TlsReport { handshakes, resumed, handshakes_per_second, handshake_ns, failed, truncated, ciphers }
 }
 
@@ -28,8 +29,8 @@ impl Merge for FlowsReport {
 /// never too few.
 impl Merge for RoleReport {
     fn merge(&mut self, other: &Self) {
-        merge!(self, other; asked, attempted, established, completed, failed, protocol_errors, counters,
-            not_begun, active, peak_active, cps, asked_cps, steady, setup_ns, first_byte_ns,
+        merge!(self, other; asked, attempted, established, completed, failed, protocol_errors, requests,
+            counters, not_begun, active, peak_active, cps, asked_cps, steady, setup_ns, first_byte_ns,
             transaction_ns, duration_ns, duration_from_due_ns, received_octets, sent_octets,
             goodput_bps, http, tcp, tls);
         // Of which second it was the parts do not say.

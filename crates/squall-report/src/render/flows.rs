@@ -8,7 +8,10 @@ use super::{
 };
 use crate::report::{
     Distribution, Report, TemplateSample,
-    flows::{ALL, ConversationNote, ConversationsReport, FlowsReport, RoleReport, TlsReport},
+    flows::{
+        ALL, ConversationNote, ConversationsReport, FlowsReport, LinkReport, RequestsReport,
+        RoleReport, TlsReport,
+    },
 };
 
 /// Lines for the summary of a run that began or served flows; none for others.
@@ -20,6 +23,11 @@ pub fn flows(report: &Report, width: usize, color: bool) -> Vec<String> {
         table.row(row(name, side, role));
         if name == ALL {
             continue;
+        }
+        if let Some(of) = role.requests.as_ref()
+            && (role.lacks_requests() || of.asked > role.attempted)
+        {
+            reasons.push(format!("{name} ({side}): {}", requests(of)));
         }
         for (what, counts) in role.reasons().into_iter().filter(|(_, counts)| !counts.is_empty()) {
             reasons.push(format!("{name} ({side}): {what}: {}", listed(counts)));
@@ -46,6 +54,33 @@ pub fn flows(report: &Report, width: usize, color: bool) -> Vec<String> {
     lines.extend(reasons.iter().flat_map(|reason| wrap(reason, width, 4)));
     lines
 }
+
+/// `requests: 24 asked, 18 sent, 18 answered`
+fn requests(of: &RequestsReport) -> String {
+    let [asked, sent, answered] = [of.asked, of.sent, of.answered].map(human::count);
+    format!("requests: {asked} asked, {sent} sent, {answered} answered")
+}
+
+/// `port A: dropped: 3 bad_tcp_checksum`
+fn dropped(link: &LinkReport) -> Option<String> {
+    let counts: BTreeMap<String, u64> = DROPPED
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), *link.counters.get(*name)?)))
+        .filter(|(_, n)| *n > 0)
+        .collect();
+    (!counts.is_empty()).then(|| format!("port {}: dropped: {}", link.port, listed(&counts)))
+}
+
+/// Counters of a link for what should not happen on a good one.
+const DROPPED: [&str; 7] = [
+    "accept_full",
+    "bad_icmp_checksum",
+    "bad_ip_checksum",
+    "bad_tcp_checksum",
+    "bad_udp_checksum",
+    "relay_dropped",
+    "too_long",
+];
 
 /// What became of a capture, a line each.
 pub fn conversations(played: &ConversationsReport) -> Vec<String> {

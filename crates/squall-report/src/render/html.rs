@@ -378,6 +378,13 @@ fn loaded(load: &FlowsReport, page: &mut String) {
             };
             reasons.extend(counts.iter().map(reason));
         }
+        if let Some(of) = &role.requests {
+            let counts = [("asked", of.asked), ("sent", of.sent), ("answered", of.answered)];
+            reasons.extend(counts.map(|(what, n)| {
+                let side = format!("{name} ({side})");
+                vec![side, "requests".to_owned(), what.to_owned(), human::count(n)]
+            }));
+        }
         if let Some(tls) = &role.tls {
             let side = format!("{name} ({side})");
             let row =

@@ -400,6 +400,9 @@ const TEMPLATE_TERMS: &[(&str, Kind, &str)] = &[
     ("failed_ratio", Kind::Share, "failed / attempted"),
     ("not_begun", Kind::Count, "flows that were due and did not begin"),
     ("late", Kind::Count, "of these, flows for which the generator was late"),
+    ("requests_asked", Kind::Count, "requests that the flows that began were to make"),
+    ("requests_sent", Kind::Count, "requests that were sent"),
+    ("requests_answered", Kind::Count, "requests whose answer arrived as a whole"),
     ("active", Kind::Count, "flows that were open at the end"),
     ("peak_active", Kind::Count, "most flows that were open at one time"),
     ("cps", Kind::Cps, "flows per second that began, at full load (without ramps and drain)"),
@@ -761,6 +764,9 @@ fn template_value(name: &str, role: &RoleReport) -> Option<f64> {
         "failed_ratio" => share(role.failures(), role.attempted),
         "not_begun" => count(role.missed()),
         "late" => count(role.not_begun.get("late").copied().unwrap_or(0)),
+        "requests_asked" => count(role.requests.as_ref()?.asked),
+        "requests_sent" => count(role.requests.as_ref()?.sent),
+        "requests_answered" => count(role.requests.as_ref()?.answered),
         "active" => count(role.active),
         "peak_active" => count(role.peak_active),
         "cps" => Some(role.achieved_cps()),
@@ -1460,7 +1466,7 @@ mod tests {
     }
 
     fn loaded() -> Report {
-        use super::super::flows::{RolesReport, SteadyReport, TemplateReport};
+        use super::super::flows::{RequestsReport, RolesReport, SteadyReport, TemplateReport};
         let web = RoleReport {
             attempted: 1000,
             completed: 990,
@@ -1472,6 +1478,7 @@ mod tests {
                 completed_cps: 98.0,
                 ..SteadyReport::default()
             }),
+            requests: Some(RequestsReport { asked: 4000, sent: 3990, answered: 3980 }),
             setup_ns: Some(Distribution { count: 1000, p99: 2_000_000, ..Distribution::default() }),
             tcp: [
                 ("segments_out".to_owned(), 5000),
@@ -1516,6 +1523,8 @@ mod tests {
         assert_eq!(check("setup.p99 > 1 ms").len(), 1);
         assert_eq!(check("retransmits > 4 and retransmit_ratio >= 0.1 %").len(), 1);
         assert_eq!(check("resets > 9").len(), 1);
+        assert_eq!(check("requests_asked != 4000 or requests_sent != 3990"), [""; 0]);
+        assert_eq!(check("requests_answered < 4000").len(), 1);
         assert_eq!(check("total.attempted != 1010 or total.active > 0"), [""; 0]);
         assert_eq!(
             check("total.failed > 9 and goodput < 1 Mbps").len(),

@@ -117,9 +117,14 @@ pub struct RoleReport {
     /// `keepalive_timeout`.
     pub failed: BTreeMap<String, u64>,
     /// Deviations of peers from the flow program: `unexpected_data`, `too_short`, `no_answer`,
-    /// `bad_http`; of TLS: `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`,
-    /// `tls_closed`, `tls_timeout`.
+    /// `bad_http`, `closed_early` (the server closed the connection before the last request); of
+    /// TLS: `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`,
+    /// `tls_timeout`.
     pub protocol_errors: BTreeMap<String, u64>,
+    /// Requests of the flows that started; only of clients, and `null` if chance or the server
+    /// determines how many requests a flow makes.
+    #[serde(default)]
+    pub requests: Option<RequestsReport>,
     /// Counters of the flow program's own (`count` in a program), with those that are 0.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
@@ -164,6 +169,17 @@ pub struct RoleReport {
     /// TLS sessions; only of templates with TLS.
     #[serde(default)]
     pub tls: Option<TlsReport>,
+}
+
+/// Requests over flows: of HTTP, or of any program that sends and then waits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RequestsReport {
+    /// Requests that the flow programs of all started flows make, and redirections followed.
+    pub asked: u64,
+    /// Requests sent. The others are missing because their flow ended before, or is still open.
+    pub sent: u64,
+    /// Requests whose answer arrived as a whole.
+    pub answered: u64,
 }
 
 /// TLS sessions of flows.
@@ -268,6 +284,11 @@ impl RoleReport {
             ("HTTP", &self.http),
             ("counters of the program", &self.counters),
         ]
+    }
+
+    /// Whether a request is missing or has no answer.
+    pub fn lacks_requests(&self) -> bool {
+        self.requests.as_ref().is_some_and(|of| of.sent < of.asked || of.answered < of.asked)
     }
 
     /// What there is to say of TLS, and each number of it.
