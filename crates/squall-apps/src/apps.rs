@@ -92,6 +92,10 @@ pub struct Apps<O = ()> {
     pub(crate) secure: Option<Box<Layer>>,
     /// Flows of peers whom no listener of theirs names.
     unknown_peers: u64,
+    /// Flows in a delay, which go on by themselves; and those over UDP that only wait for their
+    /// peers' silence.
+    delaying: usize,
+    resting: usize,
     observer: O,
 }
 
@@ -170,6 +174,8 @@ impl<O: Observer> Apps<O> {
             calls: Calls::default(),
             secure: None,
             unknown_peers: 0,
+            delaying: 0,
+            resting: 0,
             observer,
         }
     }
@@ -427,6 +433,18 @@ impl<O: Observer> Apps<O> {
         self.unknown_peers
     }
 
+    /// Flows in a delay: they go on by themselves, whatever their peers do.
+    #[must_use]
+    pub fn delaying(&self) -> usize {
+        self.delaying
+    }
+
+    /// Flows over UDP whose programs are at their end, and that are open for what still comes.
+    #[must_use]
+    pub fn resting(&self) -> usize {
+        self.resting
+    }
+
     /// What a flow begins with that a server's program is to serve.
     #[must_use]
     #[inline]
@@ -609,8 +627,11 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 let complete = reason == Reason::Reset
                     && self.socket.unacknowledged() == 0
                     && (finished || self.is_idle());
+                // Nothing of a flow that rests is missing, however it ends.
+                let complete = complete || self.is_resting();
                 let (reason, finished) =
                     if complete { (Reason::Closed, true) } else { (reason, finished) };
+                self.stop_waiting();
                 self.release();
                 self.apps.calls.gone(self.socket.id());
                 let program = self.program;
@@ -702,6 +723,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     }
 
     fn datagram(&mut self, octets: &[u8]) {
+        if self.is_resting() {
+            return;
+        }
         if self.traits.takes
             && let Some(take) = self.next_take()
         {
@@ -733,6 +757,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     fn timer(&mut self) {
         match self.op() {
             Op::Delay { .. } if self.is(WAITING) => {
+                self.stop_waiting();
                 self.state.at &= !WAITING;
                 self.state.at += 1;
                 self.run(&[]);
@@ -898,6 +923,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             Op::WaitPeerClose => {
                 *input = &[];
                 self.state.have = 0;
+                if self.traits.transport == Transport::Udp {
+                    return self.rest();
+                }
                 if !self.is(PEER_CLOSED) {
                     return Step::Waits;
                 }
@@ -1048,9 +1076,37 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             return Step::On;
         }
         self.state.at |= WAITING;
+        self.apps.delaying += 1;
         let at = self.socket.due() + Nanos(time);
         self.socket.wake_at(at);
         Step::Waits
+    }
+
+    /// The program is at its end, and what still comes is passed over until nothing does.
+    fn rest(&mut self) -> Step {
+        if !self.is(WAITING) {
+            self.state.at |= WAITING;
+            self.apps.resting += 1;
+            let program = self.program;
+            self.apps.observer.finished(program);
+        }
+        Step::Waits
+    }
+
+    fn is_resting(&self) -> bool {
+        self.traits.transport == Transport::Udp
+            && self.state.at & (STARTED | WAITING) == STARTED | WAITING
+            && matches!(self.op(), Op::WaitPeerClose)
+    }
+
+    /// The flow waits no more for its time, or for silence.
+    fn stop_waiting(&mut self) {
+        let waits = self.state.at & (STARTED | WAITING) == STARTED | WAITING;
+        match self.op() {
+            Op::Delay { .. } if waits => self.apps.delaying -= 1,
+            Op::WaitPeerClose if self.is_resting() => self.apps.resting -= 1,
+            _ => {}
+        }
     }
 
     #[cold]
@@ -1344,6 +1400,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     fn fail(&mut self, error: ProtocolError) {
         let program = self.program;
         self.apps.observer.protocol_error(program, error);
+        self.stop_waiting();
         self.release_row();
         self.jump_to_end();
         self.state.at &= !(WAITING | STARTED);

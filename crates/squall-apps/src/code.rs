@@ -466,7 +466,9 @@ impl<'a> Compiler<'a> {
             Instruction::Reset => self.push(Op::Reset),
             Instruction::Flush => self.push(Op::Flush),
             Instruction::WaitPeerClose => {
-                self.within(None)?;
+                if self.program.transport == Transport::Tcp {
+                    self.within(None)?;
+                }
                 self.push(Op::WaitPeerClose);
             }
             Instruction::Rate { octets_per_second: 0, .. } => self.rate = None,
@@ -559,15 +561,19 @@ impl<'a> Compiler<'a> {
         {
             return Err(Mistake::NoAnswer { found: instruction.word() });
         }
+        // The end of UDP's silence is the end of the flow.
+        let over_udp = program.transport == Transport::Udp;
+        if over_udp && matches!(instruction, I::WaitPeerClose) && i + 1 < program.instructions.len()
+        {
+            return Err(Mistake::NotLast { found: instruction.word() });
+        }
         let (of, expected, hint) = match instruction {
             I::Send(_) => (Transport::Tcp, "TCP", "send_packet"),
             I::Recv { .. } => (Transport::Tcp, "TCP", "recv_packet_octets"),
             I::RecvUntil { .. } => (Transport::Tcp, "TCP", "recv_packets 1"),
-            I::HttpResponse { .. }
-            | I::HttpServe { .. }
-            | I::WaitPeerClose
-            | I::Flush
-            | I::Reset => (Transport::Tcp, "TCP", "close"),
+            I::HttpResponse { .. } | I::HttpServe { .. } | I::Flush | I::Reset => {
+                (Transport::Tcp, "TCP", "close")
+            }
             I::SendPacket(_) => (Transport::Udp, "UDP", "send"),
             I::RecvPackets { .. } | I::RecvPacketOctets { .. } => (Transport::Udp, "UDP", "recv"),
             _ => return Ok(()),

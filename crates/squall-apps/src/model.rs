@@ -83,6 +83,8 @@ pub enum Instruction {
     /// Waits until all that was sent is acknowledged (`flush`).
     Flush,
     /// Waits until the peer sends no more, and passes over what it still sends (`wait_peer_close`).
+    /// Over UDP, which says no end, that is when nothing came for the flow's `udp_idle`; the program
+    /// is at its end then, whoever ends the flow.
     WaitPeerClose,
     /// Sends what follows in the text of the program at this rate at most: each `tick` as many
     /// octets as the rate allows (`rate 125000 every 10 ms`: octets a second). Rate 0 takes the
@@ -255,6 +257,8 @@ pub enum Mistake {
     Syntax { found: String, expected: &'static str, hint: &'static str },
     #[error("`{found}` can only be the first instruction")]
     NotFirst { found: &'static str },
+    #[error("over UDP, `{found}` can only be the last instruction")]
+    NotLast { found: &'static str },
     #[error("`{found}` is only for the program of a {expected}")]
     WrongRole { found: &'static str, expected: &'static str },
     #[error("`{found}` is for {expected} flows; try `{hint}`")]

@@ -81,6 +81,10 @@ pub(crate) struct Player {
     /// Of the run, as the last turn had it.
     end: Picos,
     pace: Pace,
+    /// Until when servers may act that have outlived all clients, and whether they do.
+    drain: Nanos,
+    servers_until: Option<Nanos>,
+    servers_act: bool,
     /// Templates that others wait for, and that have not ended yet.
     awaited: Vec<usize>,
 }
@@ -185,6 +189,9 @@ impl Player {
             stopped: false,
             end: Picos(u64::MAX),
             pace: Pace::default(),
+            drain: flows.load.drain,
+            servers_until: None,
+            servers_act: false,
             awaited: afters
                 .iter()
                 .flat_map(|after| &after.of)
@@ -289,8 +296,26 @@ impl Player {
         self.clock.since_start(now).0 >= end.0.saturating_add(late)
     }
 
+    /// Servers may have more to say by themselves when their clients have ended, as speech has. They
+    /// have the drain time for it, from the end of the clients or the stop on.
+    fn look_at_servers(&mut self, watch: &mut Watch) {
+        let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
+        let mut clients = self.ports.iter().filter(|port| port.clients).peekable();
+        self.servers_act = false;
+        if clients.peek().is_none() || !clients.all(over) {
+            return;
+        }
+        let acts = |port: &PlayerPort| !port.clients && port.side.acts() && !over(port);
+        if self.ports.iter().any(acts) {
+            let now = self.now(watch);
+            let until = *self.servers_until.get_or_insert(now + self.drain);
+            self.servers_act = now < until;
+        }
+    }
+
     fn stop(&mut self, watch: &mut Watch) {
         let now = self.now(watch);
+        self.servers_until.get_or_insert(now + self.drain);
         self.stopped = true;
         // Servers alone do not wait for clients who may never end.
         for port in self.ports.iter_mut().filter(|port| port.clients || !self.has_clients) {
@@ -350,6 +375,7 @@ impl Source for Player {
             let lag = port.lag;
             moved |= port.out.turn((now, lag), &mut port.side, turn);
         }
+        self.look_at_servers(turn.watch);
         self.pace.moved |= moved;
         if !self.awaited.is_empty() {
             self.tell_ends(turn);
@@ -385,7 +411,7 @@ impl Source for Player {
         let over = |port: &PlayerPort| port.side.is_over() || port.out.counters.error.is_some();
         match self.has_clients {
             // Servers go on for the clients' sake, wherever these are.
-            true => self.ports.iter().filter(|port| port.clients).all(over),
+            true => !self.servers_act && self.ports.iter().filter(|port| port.clients).all(over),
             false => self.ports.iter().all(over),
         }
     }
@@ -486,6 +512,7 @@ impl Source for Player {
 
     fn counters(&self, into: &mut Counters) {
         into.tx.extend(self.ports.iter().map(|port| port.out.counters.sent()));
+        into.acts |= self.ports.iter().any(|port| !port.clients && port.side.acts());
     }
 
     fn open_flows(&self, now: Nanos, from: u32, most: u32, into: &mut OpenFlows) {

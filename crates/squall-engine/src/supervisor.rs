@@ -1095,7 +1095,9 @@ impl Running {
         self.stop();
         // Open flows have their time to end.
         let drain = self.plan.flows.as_ref().map_or(Nanos::ZERO, |flows| flows.load.drain);
+        let until = Instant::now() + Duration::from_nanos(drain.0);
         self.wait_sent(Duration::from_secs(2) + Duration::from_nanos(drain.0));
+        self.wait_for_servers(until);
         let receives = self.plan.workers.iter().any(|w| !w.rx.is_empty());
         if receives && !self.settings.virtual_time {
             thread::sleep(self.settings.linger);
@@ -1126,7 +1128,19 @@ impl Running {
     }
 }
 
+/// How often it is looked whether servers have come to their end.
+const LOOK: Duration = Duration::from_millis(5);
+
 impl Running {
+    /// Where clients and servers have workers of their own, waits for servers that have more to say
+    /// when the last client has ended; on virtual time all of them are one worker's.
+    fn wait_for_servers(&self, until: Instant) {
+        let plays = self.plan.flows.is_some() && !self.settings.virtual_time;
+        while plays && Instant::now() < until && self.counters().iter().any(|of| of.acts) {
+            thread::sleep(LOOK);
+        }
+    }
+
     /// What the interfaces have counted since the start, port by port; `None` where there is none.
     pub fn interfaces(&self) -> Vec<Option<InterfaceCounters>> {
         let ports = self.ports.iter().zip(&self.before);

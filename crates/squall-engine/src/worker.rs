@@ -197,6 +197,8 @@ pub struct Counters {
     pub streams: Vec<(u32, u64, u64)>,
     pub rx: Vec<QueueCounters>,
     pub threads: Vec<Busy>,
+    /// Servers of flows have more to say by themselves.
+    pub acts: bool,
 }
 
 /// Counters of one receiving queue.
@@ -258,6 +260,7 @@ impl From<&Snapshot> for Counters {
             streams: snapshot.streams.iter().map(|s| (s.number, s.packets, s.octets)).collect(),
             rx: snapshot.rx.iter().map(seen).collect(),
             threads: snapshot.threads.clone(),
+            ..Self::default()
         }
     }
 }

@@ -1159,7 +1159,10 @@ impl Side {
                     Stopping::Draining(now)
                 };
             }
-            Stopping::Draining(until) if now >= until => {
+            // Of these nothing is missing.
+            Stopping::Draining(until)
+                if now >= until || self.stack.active() == self.stack.app().apps.resting() =>
+            {
                 self.stack.app_mut().stopping = true;
                 self.stopping = Stopping::Aborting(0);
                 self.drop_calls();
@@ -1180,6 +1183,11 @@ impl Side {
             }
             _ => {}
         }
+    }
+
+    /// Whether programs go on here by themselves, whatever their peers do.
+    pub fn acts(&self) -> bool {
+        self.stack.app().apps.delaying() > 0 || self.has_output()
     }
 
     /// Open flows.

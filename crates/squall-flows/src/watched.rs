@@ -204,6 +204,10 @@ impl Application for Watched {
 
     #[inline]
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, State)> {
+        // It would never end: what comes now comes too late.
+        if self.stopping {
+            return None;
+        }
         let apps = &mut self.apps;
         let (class, state) = match &mut self.serving {
             None => apps.on_accept(now, flow)?,
@@ -230,9 +234,10 @@ impl Application for Watched {
     /// closed would end the flow of the server as refused, who has done nothing wrong.
     fn ended(&self, flow: &Tuple) -> bool {
         let mut ours = self.clients.iter();
-        ours.any(|(clients, servers)| {
-            clients.index_of(flow.local).is_some() && servers.index_of(flow.remote).is_some()
-        })
+        self.stopping
+            || ours.any(|(clients, servers)| {
+                clients.index_of(flow.local).is_some() && servers.index_of(flow.remote).is_some()
+            })
     }
 }
 

@@ -75,6 +75,10 @@ fn a_mistake_says_where_what_was_found_and_what_was_expected() {
         (client(&["loop 3", "recv 1"]), "instruction 1: the loop has no `end`"),
         (client(&["loop 200000", "set x 1", "end"]), "instruction 2: this loop never waits"),
         (client(&["label a", "close", "jump a"]), "this loop never waits"),
+        (
+            udp(&["wait_peer_close", "send_packet hello"]),
+            "over UDP, `wait_peer_close` can only be the last instruction",
+        ),
         (udp(&["loop forever", "send_packet hello", "end"]), "this loop never waits"),
         (
             udp(&["loop 3000", "loop 3000", "send_packet hello", "end", "end"]),
