@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use squall_apps::Program;
 use squall_flows::{
-    Arrival, Cps, Ends, FrameOutput, Load, Near, Network, Order, Pool, Role, Side, SideSettings,
+    Arrival, Came, Cps, Ends, FrameOutput, Load, Near, Network, Order, Pool, Role, Side, SideSettings,
     Spacing, Template, Wrap,
 };
 use squall_tcp::Tunables;
@@ -118,7 +118,7 @@ fuzz_target!(|data: &[u8]| {
             (played, changes) = (joined, changes + 1);
         }
         let claims = side.claims(frame);
-        assert_eq!(claims, side.receive(now, frame, Cut::WHOLE, Near::default()), "{frame:02x?}");
+        assert_eq!(claims, side.receive(now, frame, Came::default(), Near::default()), "{frame:02x?}");
         side.advance(now);
         side.begin(now, 4);
         side.transmit(now, &mut out);

@@ -9,7 +9,7 @@ use std::{collections::VecDeque, num::NonZeroU64};
 
 use rustix::thread::set_current_timer_slack;
 use squall_flows::{
-    FrameOutput, Load, LoadError, Near, Role, Side, SideSettings, Statistics, Whose, Wrap,
+    Came, FrameOutput, Load, LoadError, Near, Role, Side, SideSettings, Statistics, Whose, Wrap,
 };
 use squall_plan::{After, FlowSide, Part, Plan, PlanFlows};
 use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, Timestamps, TxBatch};
@@ -139,7 +139,7 @@ struct PlayerPort {
     /// On virtual time: now.
     virtual_now: Option<Nanos>,
     /// Frames that are said to come later ([`squall_port::fault`]: a delay).
-    held: VecDeque<(Nanos, Cut, Vec<u8>)>,
+    held: VecDeque<(Nanos, Came, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
     /// What is known of a batch before it is taken, kept for its room.
     near: Vec<Near>,
@@ -247,8 +247,6 @@ impl Player {
             clients: of.clients,
             servers: of.servers,
             gso_max_size: of.gso_max_size(facts.segmentation) as u16,
-            // The kernel hands frames of this host over without checksums.
-            partial_checksums: facts.kind.starts_with("af_") || facts.kind.starts_with("xdp"),
             ..SideSettings::default()
         };
         let side =
@@ -547,7 +545,8 @@ impl Sink for PlayerPort {
                 continue;
             }
             self.came = true;
-            *claim = self.take_one(now, octets, (frame.cut, frame.time), near);
+            let came = Came { cut: frame.cut, partial: frame.partial };
+            *claim = self.take_one(now, octets, (came, frame.time), near);
         }
         self.near = near;
     }
@@ -556,8 +555,8 @@ impl Sink for PlayerPort {
         self.looked = [now, self.looked[0]];
         let now = self.virtual_now.unwrap_or(now);
         let mut any = false;
-        while let Some((time, cut, octets)) = self.held.pop_front_if(|held| held.0 <= now) {
-            self.receive(now, &octets, (cut, time), Near::default());
+        while let Some((time, came, octets)) = self.held.pop_front_if(|held| held.0 <= now) {
+            self.receive(now, &octets, (came, time), Near::default());
             self.spare.push(octets);
             any = true;
         }
@@ -567,7 +566,7 @@ impl Sink for PlayerPort {
                 match stray.overheard {
                     true => self.side.overhear(octets),
                     false => {
-                        let of = (stray.cut, stray.time);
+                        let of = (stray.came, stray.time);
                         self.take_one(now, octets, of, Near::default());
                     }
                 }
@@ -595,14 +594,14 @@ impl PlayerPort {
         &mut self,
         now: Nanos,
         octets: &[u8],
-        (cut, time): (Cut, Nanos),
+        (came, time): (Came, Nanos),
         near: Near,
     ) -> bool {
         if self.virtual_now.is_none() {
             self.side.arrived(if self.stamped { time.min(now) } else { self.looked[1] });
             self.out.uncertain += u64::from(!self.stamped);
         }
-        self.side.receive(self.traffic(now), octets, cut, near)
+        self.side.receive(self.traffic(now), octets, came, near)
     }
 
     /// Takes a frame, or keeps it until it has come; whether it was for the side.
@@ -611,11 +610,11 @@ impl PlayerPort {
         &mut self,
         now: Nanos,
         octets: &[u8],
-        (cut, time): (Cut, Nanos),
+        (came, time): (Came, Nanos),
         near: Near,
     ) -> bool {
         if time <= now + LATER && self.held.is_empty() {
-            return self.receive(now, octets, (cut, time), near);
+            return self.receive(now, octets, (came, time), near);
         }
         if !self.side.claims(octets) {
             return false;
@@ -623,7 +622,7 @@ impl PlayerPort {
         let mut copy = self.spare.pop().unwrap_or_default();
         copy.clear();
         copy.extend_from_slice(octets);
-        self.held.push_back((time, cut, copy));
+        self.held.push_back((time, came, copy));
         true
     }
 

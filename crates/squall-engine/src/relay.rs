@@ -6,8 +6,9 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
+use squall_flows::Came;
 use squall_port::RxFrame;
-use squall_units::{Cut, Nanos};
+use squall_units::Nanos;
 
 use crate::worker::Waker;
 
@@ -37,7 +38,7 @@ pub(crate) struct Strays {
 
 pub(crate) struct Stray {
     len: usize,
-    pub cut: Cut,
+    pub came: Came,
     pub time: Nanos,
     /// It is not the worker's alone: another has answered what there is to answer.
     pub overheard: bool,
@@ -100,7 +101,8 @@ impl Relay {
 impl Strays {
     fn push(&mut self, octets: &[u8], frame: &RxFrame, overheard: bool) {
         self.octets.extend_from_slice(octets);
-        self.frames.push(Stray { len: octets.len(), cut: frame.cut, time: frame.time, overheard });
+        let came = Came { cut: frame.cut, partial: frame.partial };
+        self.frames.push(Stray { len: octets.len(), came, time: frame.time, overheard });
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Stray)> {

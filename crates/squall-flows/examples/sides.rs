@@ -99,7 +99,7 @@ fn main() {
                         .map(|(i, len)| &frames.octets[i * STRIDE..][..*len]);
                     sides[1 - from].approach(all.clone(), &mut near);
                     for (frame, near) in all.zip(near) {
-                        sides[1 - from].receive(now, frame, Cut::WHOLE, near);
+                        sides[1 - from].receive(now, frame, Came::default(), near);
                     }
                 }
             }

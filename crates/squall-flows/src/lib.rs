@@ -35,7 +35,7 @@ pub use load::{
 pub use network::{Network, NextHop, Wrap};
 pub use pool::{AddrRange, MOST_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
 pub use script::{Conversation, Script};
-pub use side::{FLOWS, FrameOutput, OpenFlow, Part, Role, Side, SideSettings};
+pub use side::{Came, FLOWS, FrameOutput, OpenFlow, Part, Role, Side, SideSettings};
 pub use squall_tcp::{FlowInfo, Near, State as FlowState};
 pub use statistics::{
     Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun,

@@ -44,6 +44,15 @@ pub trait FrameOutput {
     fn longest(&self) -> usize;
 }
 
+/// How a frame came by a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Came {
+    /// What it was joined from.
+    pub cut: Cut,
+    /// Its TCP or UDP checksum may be that of the pseudo-header alone.
+    pub partial: bool,
+}
+
 /// Who is on a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -81,9 +90,6 @@ pub struct SideSettings {
     pub gso_max_size: u16,
     /// Check the checksums of what is received.
     pub verify: bool,
-    /// The port hands over packets whose checksum was left to the NIC: the sum of the pseudo-header
-    /// stands in its place.
-    pub partial_checksums: bool,
     /// What it plays of the load as either role.
     pub clients: Part,
     pub servers: Part,
@@ -132,7 +138,6 @@ impl Default for SideSettings {
             flows: FLOWS,
             gso_max_size: 0,
             verify: true,
-            partial_checksums: false,
             clients: Part::ALL,
             servers: Part::ALL,
         }
@@ -557,14 +562,16 @@ impl Side {
         self.now + self.lag
     }
 
-    /// Takes a frame that came by the port; `cut`: what it was joined from; `near`: what
-    /// [`Side::approach`] said of it, or nothing. Whether it was for the side.
+    /// Takes a frame that came by the port; `near`: what [`Side::approach`] said of it, or nothing.
+    /// Whether it was for the side.
     #[inline]
-    pub fn receive(&mut self, now: Nanos, frame: &[u8], cut: Cut, near: Near) -> bool {
+    pub fn receive(&mut self, now: Nanos, frame: &[u8], came: Came, near: Near) -> bool {
         let refused = self.link.refused();
         let Some(packet) = self.link.receive(frame) else { return self.link.refused() == refused };
-        // Its checksum was verified, or never made.
-        if !cut.is_whole() || (self.settings.partial_checksums && has_partial_checksum(packet)) {
+        // Somebody has verified its checksum to join it, or nobody has made one: where a port says
+        // so, and the sum of the pseudo-header is there.
+        if !came.cut.is_whole() || came.partial && has_partial_checksum(packet) {
+            self.link.statistics.checksum_unverified += u64::from(came.partial);
             self.stack.receive_verified(now, packet);
         } else {
             self.stack.receive_near(now, packet, near);

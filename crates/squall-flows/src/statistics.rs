@@ -240,6 +240,9 @@ pub struct LinkStatistics {
     pub not_ours: u64,
     /// Of these, no valid frame: cut short, wrong lengths or checksums of tunnels.
     pub malformed: u64,
+    /// Of these, taken although nobody here has verified their TCP or UDP checksum: the host that
+    /// sent them left it to its NIC.
+    pub checksum_unverified: u64,
     /// Of these, from addresses that are [ignored](crate::Ignored).
     pub ignored: u64,
     pub frames_sent: u64,
@@ -543,11 +546,12 @@ impl LinkStatistics {
         copy.fields_mut().map(|(name, n)| (name, *n)).into_iter()
     }
 
-    fn fields_mut(&mut self) -> [(&'static str, &mut u64); 18] {
+    fn fields_mut(&mut self) -> [(&'static str, &mut u64); 19] {
         let Self {
             frames_received,
             not_ours,
             malformed,
+            checksum_unverified,
             ignored,
             frames_sent,
             unresolved,
@@ -568,6 +572,7 @@ impl LinkStatistics {
             ("frames_received", frames_received),
             ("not_ours", not_ours),
             ("malformed", malformed),
+            ("checksum_unverified", checksum_unverified),
             ("ignored", ignored),
             ("frames_sent", frames_sent),
             ("unresolved", unresolved),

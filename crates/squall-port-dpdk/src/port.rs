@@ -341,6 +341,7 @@ impl RxQueue for DpdkRx {
             len: raw.len,
             wire_len: raw.wire_len,
             outgoing: false,
+            partial: false,
             cut: Cut::WHOLE,
             time,
         };

@@ -1216,7 +1216,10 @@ fn make_frame(
             (cut.transport, cut.payload) = (cut.transport + tag, cut.payload + tag);
         }
     }
-    RxFrame { offset, len: len.min(look.snaplen), wire_len, cut, time, outgoing }
+    // Of a frame that a process has copied from another interface the kernel knows nothing, whatever
+    // stands in its checksum.
+    let partial = status & libc::TP_STATUS_CSUMNOTREADY != 0;
+    RxFrame { offset, len: len.min(look.snaplen), wire_len, cut, time, outgoing, partial }
 }
 
 /// Puts the header of LINKTYPE_LINUX_SLL2 in front of the packet at `offset`, whose `sockaddr_ll`

@@ -585,6 +585,8 @@ impl FaultRx {
                 let bit = self.corrupt.random() as usize % (8 * changed.len());
                 changed[bit / 8] ^= 1 << (bit % 8);
                 octets = &changed;
+                // What is damaged on a wire has its checksum.
+                frame.partial = false;
             }
             if self.reorder.hits() && self.held.is_none() {
                 self.held = Some((octets.to_vec(), frame));

@@ -480,6 +480,9 @@ pub struct RxFrame {
     pub time: Nanos,
     /// This host sends it; only where a port was asked for such frames.
     pub outgoing: bool,
+    /// Its TCP or UDP checksum may be partial: the sum of the pseudo-header alone, as the host that
+    /// sent it left the rest to a NIC that it never met. Where a port cannot tell, it may be.
+    pub partial: bool,
 }
 
 impl RxFrame {

@@ -166,7 +166,7 @@ impl Lab {
         for i in 0..2 {
             for frame in self.wires[1 - i].arrived(now) {
                 let claims = self.sides[i].claims(&frame);
-                let taken = self.sides[i].receive(now, &frame, Cut::WHOLE, Near::default());
+                let taken = self.sides[i].receive(now, &frame, Came::default(), Near::default());
                 assert_eq!(claims, taken, "what is held for later is what is taken at once");
             }
             self.sides[i].advance(now);
@@ -637,7 +637,7 @@ fn data_without_acknowledgement_is_reset_only_where_nobody_listens() {
         data[34..38].copy_from_slice(&[0, 7, 0, port]);
         data[47] = 8;
         lab.wires[1].frames.clear();
-        lab.sides[1].receive(lab.now, &data, Cut::WHOLE, Near::default());
+        lab.sides[1].receive(lab.now, &data, Came::default(), Near::default());
         lab.sides[1].transmit(lab.now, &mut lab.wires[1]);
         let resets =
             lab.wires[1].frames.iter().filter(|(_, frame)| is_tcp(frame) && frame[47] & 4 != 0);

@@ -205,6 +205,9 @@ impl Queue {
                 cut: Cut::WHOLE,
                 time,
                 outgoing: false,
+                // A veth hands over the frames of a host's stack as they are, and XDP says nothing
+                // of their checksums.
+                partial: true,
             });
         }
         self.side.ring.consume(self.consumed);
