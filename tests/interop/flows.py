@@ -14,8 +14,10 @@ import json
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -533,8 +535,110 @@ def played_again(folder, nginx):
     print("ok: a capture's conversations and nginx")
 
 
+def closing_early(folder):
+    """nginx closes a connection after three requests, which the client is to say."""
+    more = "server { listen 81; root %s/www; keepalive_requests 3; }" % folder
+    for requests, missing in [(3, 0), (4, 6)]:
+        web = folder / f"early-{requests}"
+        web.mkdir()
+        os.chmod(web, 0o755)
+        with Nginx(web, more.replace(str(folder), str(web))):
+            argv = ["--flows", 6, "--requests", requests, "--cps", 50, "--allow-invalid"]
+            argv += ["--port", "af_packet:va", "--clients", "10.77.1.1"]
+            report = flows(folder, "http", "--url", f"http://{V4}:81/small", *argv)
+            client = report["flows"]["total"]["client"]
+            asked = {"asked": 6 * requests, "sent": 18, "answered": 18}
+            same(f"{requests} requests of three", client["requests"], asked)
+            failed = {"unfinished": missing} if missing else {}
+            same(f"{requests} requests of three: failed", client["failed"], failed)
+            same("the verdict", report["verdict"]["status"] == "valid", missing == 0)
+    print("ok: a server that closes after three requests")
+
+
+def whole(frame):
+    """A frame of TCP over IPv4 with its checksum, whatever it had."""
+    header = 14 + (frame[14] & 15) * 4
+    end = 14 + int.from_bytes(frame[16:18], "big")
+    segment = bytearray(frame[header:end])
+    segment[16:18] = b"\0\0"
+    octets = frame[26:34] + bytes([0, 6]) + len(segment).to_bytes(2, "big") + bytes(segment)
+    total = sum(int.from_bytes(octets[i : i + 2].ljust(2, b"\0"), "big") for i in range(0, len(octets), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    frame[header + 16 : header + 18] = (~total & 0xFFFF).to_bytes(2, "big")
+
+
+def device(mode):
+    """Copies frames between va and vd: as they are, with whole checksums, or with one bit of the
+    payload of every tenth segment changed behind that. Says how many it has changed."""
+    sides = []
+    for name in ["va", "vd"]:
+        side = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        side.bind((name, 0))
+        sides.append(side)
+    print("ready", flush=True)
+    segments = changed = 0
+    stop = []
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
+    while not stop:
+        ready, _, _ = select.select(sides, [], [], 0.05)
+        for side in ready:
+            octets, address = side.recvfrom(1 << 16)
+            if address[2] == socket.PACKET_OUTGOING:
+                continue
+            frame = bytearray(octets)
+            if mode != "copies" and frame[12:14] == b"\x08\0" and frame[23] == 6:
+                whole(frame)
+                data = 14 + (frame[14] & 15) * 4 + (frame[46] >> 4) * 4
+                end = 14 + int.from_bytes(frame[16:18], "big")
+                segments += data < end
+                if mode == "damages" and data < end and segments % 10 == 0:
+                    frame[end - 1] ^= 1
+                    changed += 1
+            sides[side is sides[0]].send(frame)
+    print(changed, flush=True)
+
+
+def damaged_on_the_way(folder, nginx):
+    """A device between nginx and our clients: what it damages is not taken for good, and neither is
+    what it copies before anybody has made a checksum."""
+    run("ip", "-n", OURS, "link", "add", "vc", "type", "veth", "peer", "name", "vd")
+    run("ip", "-n", OURS, "link", "set", "vc", "up")
+    run("ip", "-n", OURS, "link", "set", "vd", "up")
+    body = hashlib.sha256((nginx.folder / "www" / "small").read_bytes()).hexdigest()
+    argv = ["http", "--url", f"http://{V4}/small", "--check", f"sha256 {body}", "--port"]
+    argv += ["af_packet:vc", "--clients", "10.77.1.1", "--cps", 50, "--flows", 20]
+    for mode, good in [("copies", False), ("completes", True), ("damages", True)]:
+        between = subprocess.Popen(
+            inside(OURS, sys.executable, __file__, "device", mode),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            same("the device", between.stdout.readline(), "ready\n")
+            few = [] if good else ["--tcp", "syn_retries=1", "--allow-invalid"]
+            report = flows(folder, *argv, "--requests", 5, *few)
+        finally:
+            between.send_signal(signal.SIGTERM)
+            changed = int(between.communicate()[0])
+        bad = report["flows"]["links"][0]["counters"]["bad_tcp_checksum"]
+        if good:
+            counted(f"a device that {mode}", report, "client", 20, 100)
+            # What nginx was sent and did not take is the kernel's to count.
+            if not (changed > 0) == (bad > 0) == (mode == "damages") or bad > changed:
+                raise Failed(f"a device that {mode}: {changed} changed, {bad} bad")
+        else:
+            same("what is copied without a checksum", report["flows"]["total"]["client"]["completed"], 0)
+            if bad == 0:
+                raise Failed("frames without a checksum are not counted")
+    run("ip", "-n", OURS, "link", "del", "vc")
+    print("ok: a device that damages what it forwards")
+
+
 def main():
     match sys.argv[1:]:
+        case ["device", mode]:
+            return device(mode)
         case ["client", address]:
             return client(address)
         case ["uploads"]:
@@ -552,6 +656,8 @@ def main():
                 our_clients(folder, nginx)
                 large_transfers(folder, nginx)
                 played_again(folder, nginx)
+                damaged_on_the_way(folder, nginx)
+            closing_early(folder)
             our_servers(folder)
         except Failed as failed:
             sys.exit(f"FAILED: {failed}")

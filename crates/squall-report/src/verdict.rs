@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::report::{
     EndedBy, PortReport, Reason, ReasonCode, Report, Verdict,
+    flows::LinkReport,
     source::{Excess, SourceKind, SourceRecord},
 };
 
@@ -84,12 +85,7 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
         verdict.say(ReasonCode::PortLost, format!("{port}: {error}"), "");
     }
     for link in report.flows.iter().flat_map(|flows| &flows.links) {
-        let dropped = link.counters.get("relay_dropped").copied().unwrap_or(0);
-        if dropped > 0 {
-            let text = format!("port {}: {dropped} frames were dropped between workers", link.port);
-            let hint = "fewer --cores, or a port that gives each worker its own (af_packet)";
-            verdict.say(ReasonCode::ReceiverBound, text, hint);
-        }
+        judge_link(link, &mut verdict);
     }
     for (port, receives) in report.ports.iter().zip(&facts.receives) {
         judge_port(port, *receives, report, &mut verdict);
@@ -102,6 +98,35 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
         verdict.interrupt();
     }
     verdict
+}
+
+/// What flows did not get or did not say by the doing of this side alone: peers see it as loss.
+fn judge_link(link: &LinkReport, verdict: &mut Verdict) {
+    for (counter, code, what, hint) in [
+        (
+            "relay_dropped",
+            ReasonCode::ReceiverBound,
+            "frames were dropped between workers",
+            "fewer --cores, or a port that gives each worker its own (af_packet)",
+        ),
+        (
+            "accept_full",
+            ReasonCode::ReceiverBound,
+            "attempts of clients to open a flow found the table of flows full",
+            "a smaller load, flows that end sooner, or a shorter time_wait or udp_idle",
+        ),
+        (
+            "too_long",
+            ReasonCode::PortRefused,
+            "packets did not fit the port's frames and were not sent",
+            "a smaller mtu in the network of this side",
+        ),
+    ] {
+        let n = link.counters.get(counter).copied().unwrap_or(0);
+        if n > 0 {
+            verdict.say(code, format!("port {}: {n} {what}", link.port), hint);
+        }
+    }
 }
 
 fn nothing_sent(report: &Report) -> bool {
@@ -595,6 +620,28 @@ mod tests {
         assert!(verdict(flows(60, &[], 0, &[("stopped", 60)])).valid);
         let nothing = SourceRecord { asked: 0, sent: 0, ..paced(&[]) };
         assert_eq!(codes(nothing), [ReasonCode::NotDone]);
+    }
+
+    #[test]
+    fn flows_that_find_no_room_and_packets_that_do_not_fit_are_of_this_side() {
+        let with = |counter: &str| {
+            let counters = [(counter.to_owned(), 3), ("not_ours".to_owned(), 9)].into();
+            let links = vec![LinkReport { port: "S".into(), counters }];
+            let flows = crate::report::flows::FlowsReport { links, ..Default::default() };
+            let report = Report { duration_s: 10.0, flows: Some(flows), ..Report::default() };
+            judge(&report, &facts(EndedBy::Duration)).reasons
+        };
+        for (counter, code, text) in [
+            ("accept_full", ReasonCode::ReceiverBound, "port S: 3 attempts of clients"),
+            ("relay_dropped", ReasonCode::ReceiverBound, "port S: 3 frames were dropped"),
+            ("too_long", ReasonCode::PortRefused, "port S: 3 packets did not fit"),
+        ] {
+            let reasons = with(counter);
+            assert_eq!((reasons.len(), reasons[0].code), (1, code), "{reasons:?}");
+            assert!(reasons[0].text.starts_with(text), "{reasons:?}");
+        }
+        // What a device damages is its own affair.
+        assert!(with("bad_tcp_checksum").is_empty());
     }
 
     #[test]

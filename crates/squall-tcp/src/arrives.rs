@@ -147,6 +147,11 @@ impl<A: Application> Stack<A> {
             }
             return;
         }
+        // The application is not to know of a flow that has no room.
+        if self.core.is_full() && self.app.listens(&key.tuple()) {
+            self.core.strays.accept_full += 1;
+            return;
+        }
         let taken = self.app.accept(now, &key.tuple());
         let Some((class, state)) = taken else {
             self.core.strays.not_accepted += 1;
@@ -155,7 +160,7 @@ impl<A: Application> Stack<A> {
         // Third, a SYN.
         let Some(flow) = self.core.allocate(class, key, hash, State::SynReceived, state) else {
             // As a full backlog: the peer tries again.
-            self.core.strays.table_full += 1;
+            self.core.strays.accept_full += 1;
             return;
         };
         self.core.counters(flow).accepts += 1;

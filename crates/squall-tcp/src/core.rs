@@ -315,6 +315,11 @@ impl<S: Copy + Default> Core<S> {
 
     // Making and ending them.
 
+    /// Whether there is no room for another flow.
+    pub fn is_full(&self) -> bool {
+        self.active + self.time_wait >= self.settings.flows
+    }
+
     /// A record for a flow that is not in the table yet; `None`: full.
     pub fn allocate(
         &mut self,
@@ -324,7 +329,7 @@ impl<S: Copy + Default> Core<S> {
         tcp_state: State,
         state: S,
     ) -> Option<u32> {
-        if self.active + self.time_wait >= self.settings.flows {
+        if self.is_full() {
             return None;
         }
         let flow = self.take_record();

@@ -151,8 +151,10 @@ counters! {
         not_accepted,
         /// Datagrams to flows that we have ended.
         late,
-        /// Flows that found no room.
+        /// Flows of ours that found no room.
         table_full,
+        /// ... and flows of peers.
+        accept_full,
         /// ICMP errors about no flow of ours.
         icmp_unknown,
         resets_out,

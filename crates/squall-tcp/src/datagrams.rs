@@ -36,6 +36,10 @@ impl<A: Application> Stack<A> {
             Some(Found::Flow(flow)) => flow,
             // UDP has no TIME-WAIT.
             Some(Found::Wait(_)) | None => {
+                if self.core.is_full() && self.app.listens(&key.tuple()) {
+                    self.core.strays.accept_full += 1;
+                    return;
+                }
                 let Some((class, state)) = self.app.accept(now, &key.tuple()) else {
                     if self.app.ended(&key.tuple()) {
                         self.core.strays.late += 1;
@@ -45,7 +49,7 @@ impl<A: Application> Stack<A> {
                     return self.core.answer_unreachable(&key, packet);
                 };
                 let Some(flow) = self.core.allocate(class, &key, hash, State::Udp, state) else {
-                    self.core.strays.table_full += 1;
+                    self.core.strays.accept_full += 1;
                     return;
                 };
                 self.core.counters(flow).accepts += 1;

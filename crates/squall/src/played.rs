@@ -38,8 +38,11 @@ pub fn report<'a>(
     };
     let mut links: BTreeMap<usize, Statistics> = BTreeMap::new();
     for one in all {
-        links.entry(one.port).or_default().link.merge(&one.statistics.link);
+        let here = links.entry(one.port).or_default();
+        here.link.merge(&one.statistics.link);
+        here.strays.add(&one.statistics.strays);
     }
+    let serves = |i: usize| is_served(flows, i, |port| links.contains_key(&port));
     let plateau = load.plateau();
     let is_there = |i: usize| !load.templates[i].gone;
     let asked = |i: usize| {
@@ -51,7 +54,7 @@ pub fn report<'a>(
     let all = Seconds { arrivals: seconds.all, ..seconds };
     let template = |(i, statistics): (usize, &TemplateStatistics)| TemplateReport {
         name: load.templates[i].name.clone(),
-        roles: roles(statistics, if called(i) { all } else { seconds }, asked(i)),
+        roles: roles(statistics, serves(i), if called(i) { all } else { seconds }, asked(i)),
     };
     let seconds_of_all = if (0..load.templates.len()).any(called) { all } else { seconds };
     // How many flows other flows begin, nobody asks for: then the sum is not known.
@@ -61,7 +64,8 @@ pub fn report<'a>(
         .map(asked)
         .sum::<Option<f64>>()
         .filter(|cps| *cps > 0.0);
-    let mut sum = roles(&total.total(), seconds_of_all, all_asked);
+    let served = (0..load.templates.len()).any(serves);
+    let mut sum = roles(&total.total(), served, seconds_of_all, all_asked);
     for (role, seconds) in [&mut sum.client, &mut sum.server].into_iter().zip(&total.seconds) {
         let most = |of: fn(&squall_flows::Second) -> u64| seconds.iter().map(of).max();
         if let (Some(role), Some(attempted), Some(completed)) =
@@ -93,7 +97,7 @@ pub fn report<'a>(
             .into_iter()
             .map(|(port, statistics)| LinkReport {
                 port: names.get(port).cloned().unwrap_or_default(),
-                counters: named(statistics.link.iter()),
+                counters: counters(&statistics),
             })
             .collect(),
         exhausted: exhausted
@@ -104,6 +108,39 @@ pub fn report<'a>(
             })
             .collect(),
     }
+}
+
+/// Whether servers of a template are played by a port of this run that is `here`.
+fn is_served(flows: &PlanFlows, template: usize, here: impl Fn(usize) -> bool) -> bool {
+    let of = &flows.load.templates[template];
+    let serves = |side: &squall_plan::FlowSide| {
+        let (_, servers) = side.role.parts(side.clients, side.servers);
+        here(side.port) && servers.has(&flows.load, template)
+    };
+    of.ends.has_servers() && !of.gone && flows.sides.iter().any(serves)
+}
+
+/// What a port's link and stack counted, under the names of reports.
+fn counters(statistics: &Statistics) -> BTreeMap<String, u64> {
+    let mut counters = named(statistics.link.iter());
+    // Of the rest, the flows' own counters and the ports' have more.
+    const STRAYS: [&str; 11] = [
+        "malformed",
+        "bad_ip_checksum",
+        "bad_tcp_checksum",
+        "bad_udp_checksum",
+        "bad_icmp_checksum",
+        "fragments",
+        "other_protocol",
+        "unknown_flow",
+        "not_accepted",
+        "late",
+        "accept_full",
+    ];
+    for (name, n) in statistics.strays.entries().filter(|(name, _)| STRAYS.contains(name)) {
+        *counters.entry(name.to_owned()).or_default() += n;
+    }
+    counters
 }
 
 /// What became of the conversations of a capture.
@@ -155,6 +192,9 @@ pub fn ended<'a>(all: impl Iterator<Item = &'a FlowStats>) -> (Vec<FailedConvers
 /// So many conversations are named that failed.
 const MOST_NAMED: usize = 20;
 
+/// Rates of a shorter time are of the few flows that happen to begin and end in it.
+const LEAST_STEADY_S: f64 = 0.1;
+
 /// How long all of it took, the part in which flows were due, and the part in which all of the load
 /// was asked for.
 #[derive(Clone, Copy)]
@@ -171,21 +211,31 @@ fn merged<'a>(all: impl Iterator<Item = &'a FlowStats>) -> Statistics {
     total
 }
 
-fn roles(statistics: &TemplateStatistics, seconds: Seconds, asked: Option<f64>) -> RolesReport {
-    let role = |flows: &FlowStatistics| (!flows.is_empty()).then(|| role(flows, seconds));
+/// Where clients began flows, and servers here accepted none of them, that is said.
+fn roles(
+    statistics: &TemplateStatistics,
+    served: bool,
+    seconds: Seconds,
+    asked: Option<f64>,
+) -> RolesReport {
+    let TemplateStatistics { client, server } = statistics;
+    let role = |flows: &FlowStatistics, also: bool| {
+        (also || !flows.is_empty()).then(|| role(flows, seconds))
+    };
     let steady = |tally: &Tally| SteadyReport {
         duration_s: seconds.steady,
         attempted_cps: tally.attempted as f64 / seconds.steady,
         completed_cps: tally.completed as f64 / seconds.steady,
         goodput_bps: tally.received_octets as f64 * 8.0 / seconds.steady,
     };
-    let client = role(&statistics.client).map(|role| RoleReport {
-        asked: Some(statistics.client.due()),
+    let client_role = role(client, false).map(|role| RoleReport {
+        asked: Some(client.due()),
         asked_cps: asked,
-        steady: (seconds.steady > 0.0).then(|| steady(&statistics.client.steady)),
+        steady: (seconds.steady >= LEAST_STEADY_S).then(|| steady(&client.steady)),
         ..role
     });
-    RolesReport { client, server: role(&statistics.server) }
+    let silent = served && client.attempted > 0;
+    RolesReport { client: client_role, server: role(server, silent) }
 }
 
 fn role(flows: &FlowStatistics, seconds: Seconds) -> RoleReport {

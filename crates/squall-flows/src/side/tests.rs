@@ -932,7 +932,7 @@ fn speech(lags: bool) -> Vec<u64> {
     for ms in 1..1000u64 {
         let real = Nanos(ms * MS);
         for frame in there.arrived(real) {
-            servers.receive(real, &frame, Cut::WHOLE, Near::default());
+            servers.receive(real, &frame, Came::default(), Near::default());
         }
         servers.advance(real);
         back.now = real;
@@ -949,7 +949,7 @@ fn speech(lags: bool) -> Vec<u64> {
         let now = Nanos((ms - lag) * MS);
         for frame in back.arrived(real) {
             clients.arrived(real);
-            clients.receive(now, &frame, Cut::WHOLE, Near::default());
+            clients.receive(now, &frame, Came::default(), Near::default());
         }
         clients.advance(now);
         clients.begin(now, 64);
@@ -974,6 +974,152 @@ fn calls_stay_apart_after_stalls_and_count_from_when_they_were_due() {
     let sent = speech(false);
     assert!(most(&sent, 200) >= 90, "{}", most(&sent, 200));
     assert!(most(&sent, 320) <= 12, "{}", most(&sent, 320));
+}
+
+#[test]
+fn both_ends_over_udp_count_the_same_calls_whoever_is_late() {
+    let speech = |mut program: Program, pause: u64| {
+        for instruction in &mut program.instructions {
+            if let squall_apps::Instruction::Delay(delay) = instruction {
+                *delay = squall_apps::Delay::Fixed(Nanos(pause * MS));
+            }
+        }
+        program
+    };
+    // The client is half a second late with each packet, or the server, or the client is cut short
+    // by half of what it says.
+    for (client, server, way) in [(500, 20, 0), (20, 500, 0), (20, 20, 700)] {
+        let rtp = squall_apps::builtin::rtp(5);
+        let mut of = load(open(100));
+        of.templates[0].client = speech(rtp.client, client);
+        of.templates[0].server = speech(rtp.server, server);
+        of.limits.flows = Some(10);
+        let mut lab = Lab::new(&of);
+        lab.wires[0].delay = Nanos((1 + way) * MS);
+        lab.run(Nanos(60_000 * MS));
+        let total = lab.end().total();
+        for side in [&total.client, &total.server] {
+            assert_eq!((side.attempted, side.completed), (10, 10), "{client} {server}: {side:?}");
+        }
+        assert_eq!(total.server.received_octets, total.client.sent_octets);
+    }
+}
+
+#[test]
+fn a_side_that_stops_ends_flows_that_rest_as_complete_and_takes_no_others() {
+    let rtp = squall_apps::builtin::rtp(5);
+    let mut of = load(open(100));
+    (of.templates[0].client, of.templates[0].server) = (rtp.client, rtp.server);
+    of.limits.flows = Some(3);
+    let mut lab = Lab::new(&of);
+    let is_udp = |frame: &[u8]| frame[12..14] == [8, 0] && frame[23] == 17;
+    let packet = loop {
+        lab.turn();
+        lab.now = lab.now + Nanos(MS);
+        if let Some((_, frame)) = lab.wires[0].frames.iter().find(|(_, frame)| is_udp(frame)) {
+            break frame.clone();
+        }
+        assert!(lab.now < Nanos(1000 * MS));
+    };
+    lab.run(Nanos(1000 * MS));
+    assert_eq!(lab.sides[1].active(), 3, "they rest until nothing comes");
+    assert!(!lab.sides[1].acts());
+    let now = lab.now;
+    lab.sides[1].stop(now);
+    for _ in 0..9 {
+        lab.turn();
+    }
+    assert!(lab.sides[1].is_over(), "it waits for nothing");
+    // The last word of a client that is late.
+    lab.sides[1].receive(now, &packet, Came::default(), Near::default());
+    let all = lab.sides[1].statistics(true);
+    let server = &all.total().server;
+    assert_eq!((server.attempted, server.completed, server.active), (3, 3, 0), "{server:?}");
+    assert_eq!((all.strays.late, all.strays.icmp_out), (1, 0));
+}
+
+#[test]
+fn a_flow_that_finds_no_room_at_its_server_is_counted_and_is_not_open() {
+    for over_udp in [false, true] {
+        let mut of = load(open(1000));
+        if over_udp {
+            let dns = squall_apps::builtin::dns();
+            (of.templates[0].client, of.templates[0].server) = (dns.client, dns.server);
+        }
+        of.templates[0]
+            .server
+            .instructions
+            .insert(1, squall_apps::Instruction::Delay(squall_apps::Delay::Fixed(Nanos(50 * MS))));
+        of.limits.flows = Some(20);
+        let mut lab = Lab::new(&of);
+        let few = SideSettings { role: Role::Servers, flows: 5, ..SideSettings::default() };
+        lab.sides[1] = Side::new(&of, &network(2), few).unwrap();
+        lab.run(Nanos(1000 * MS));
+        let all = lab.end();
+        assert!(all.strays.accept_full > 0, "{:?}", all.strays);
+        assert!(all.total().server.peak <= 5, "{:?}", all.total().server);
+    }
+}
+
+#[test]
+fn requests_that_are_missing_are_counted() {
+    let mut of = load(open(100));
+    let http = squall_apps::builtin::HttpClient { requests: 4, ..Default::default() };
+    of.templates[0].client = http.program("web").unwrap();
+    const OK: &str = r"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n";
+    let server = Program::server("three")
+        .repeat(2, |server| server.recv_until(r"\r\n\r\n").send(&format!(r"{OK}\r\nhello")));
+    let server =
+        server.recv_until(r"\r\n\r\n").send(&format!(r"{OK}Connection: close\r\n\r\nhello"));
+    of.templates[0].server = server.close().wait_peer_close().build().unwrap();
+    of.limits.flows = Some(6);
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(5000 * MS));
+    let client = lab.end().total().client;
+    assert_eq!(client.requests, crate::Requests { asked: 24, sent: 18, answered: 18 });
+    assert_eq!((client.completed, client.failed.get(Failure::Unfinished)), (0, 6));
+    assert_eq!(client.protocol_errors["closed_early"], 6);
+}
+
+#[test]
+fn a_frame_counts_as_good_without_its_checksum_only_where_the_port_says_so() {
+    let mut of = load(open(1000));
+    of.limits.flows = Some(1);
+    let mut lab = Lab::new(&of);
+    let is_tcp = |frame: &[u8]| frame[12..14] == [8, 0] && frame[23] == 6;
+    let syn = loop {
+        lab.turn();
+        lab.now = lab.now + Nanos(MS);
+        if let Some((_, frame)) = lab.wires[0].frames.iter().find(|(_, frame)| is_tcp(frame)) {
+            break frame.clone();
+        }
+        assert!(lab.now < Nanos(1000 * MS));
+    };
+    // As a host leaves it to its NIC: the sum of the pseudo-header alone.
+    let mut left = syn.clone();
+    let len = (left.len() - 34) as u64;
+    let pseudo = fold(sum(&left[26..34]) + 6 + len);
+    left[50..52].copy_from_slice(&pseudo.to_be_bytes());
+    let mut damaged = syn.clone();
+    damaged[47 + 1] ^= 1;
+    let partial = Came { partial: true, ..Came::default() };
+    for (what, frame, came, taken) in [
+        ("its checksum is right", &syn, Came::default(), true),
+        ("its checksum is right, and may be none", &syn, partial, true),
+        ("it is left to a NIC", &left, partial, true),
+        ("a process has copied it, checksum and all", &left, Came::default(), false),
+        ("it is damaged", &damaged, Came::default(), false),
+        ("it is damaged, and its checksum is none of the pseudo-header", &damaged, partial, false),
+    ] {
+        let settings = SideSettings { role: Role::Servers, ..SideSettings::default() };
+        let mut server = Side::new(&of, &network(2), settings).unwrap();
+        assert!(server.receive(lab.now, frame, came, Near::default()));
+        let all = server.statistics(true);
+        let counts = (all.total().server.attempted, all.strays.bad_tcp_checksum);
+        assert_eq!(counts, (u64::from(taken), u64::from(!taken)), "{what}");
+        let unverified = u64::from(taken && std::ptr::eq(frame, &left));
+        assert_eq!(all.link.checksum_unverified, unverified, "{what}");
+    }
 }
 
 /// A server that closes its TLS session first; what becomes of the client when the server then

@@ -40,7 +40,12 @@ pub fn flows(report: &Report, width: usize, color: bool) -> Vec<String> {
             reasons.push(format!("{name} ({side}): {troubles}"));
         }
     }
+    for template in &load.templates {
+        let difference = template.roles.difference();
+        reasons.extend(difference.map(|text| format!("{}: {text}", template.name)));
+    }
     reasons.extend(steady(load));
+    reasons.extend(load.links.iter().filter_map(dropped));
     for pool in &load.exhausted {
         reasons.push(format!(
             "pool {:?}: {} addresses had all ports in use, so {} flows were not begun",

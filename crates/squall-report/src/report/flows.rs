@@ -201,7 +201,7 @@ pub struct TlsReport {
 }
 
 /// The part of a run at full load: after the ramp up, before the ramp down, the drain and the end.
-/// It shows the load that a device sustains.
+/// It shows the load that a device sustains. There is none if that part took less than 0.1 s.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SteadyReport {
     pub duration_s: f64,
@@ -224,7 +224,10 @@ pub struct BusiestSecond {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkReport {
     pub port: String,
-    /// `frames_received`, `not_ours`, `malformed`, `arp_requests_answered`, `unresolved` ...
+    /// `frames_received`, `not_ours`, `malformed`, `bad_tcp_checksum`, `checksum_unverified` (frames
+    /// accepted without a check, because the sending host left the checksum to its NIC),
+    /// `accept_full` (flows of peers that found the table of flows full), `arp_requests_answered`,
+    /// `unresolved` ...
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -255,6 +258,38 @@ impl FlowsReport {
             let flow = [setup_ns, first_byte_ns, transaction_ns, duration_ns, duration_from_due_ns];
             flow.into_iter().chain(tls.as_mut().map(|tls| &mut tls.handshake_ns))
         })
+    }
+}
+
+impl RolesReport {
+    /// How the ends of the flows differ, if Squall played both; `None`: they agree, or one of them
+    /// has failures that say why not.
+    pub fn difference(&self) -> Option<String> {
+        let (client, server) = (self.client.as_ref()?, self.server.as_ref()?);
+        if server.attempted > client.attempted {
+            return Some(format!(
+                "clients began {} flows, servers accepted {}",
+                client.attempted, server.attempted
+            ));
+        }
+        if server.failures() + client.failures() > 0 {
+            return None;
+        }
+        if server.completed != client.completed {
+            return Some(format!(
+                "clients completed {} flows, servers {}",
+                client.completed, server.completed
+            ));
+        }
+        [("servers", server, "clients", client), ("clients", client, "servers", server)]
+            .into_iter()
+            .find(|(_, to, _, from)| to.received_octets != from.sent_octets)
+            .map(|(receivers, to, senders, from)| {
+                format!(
+                    "{senders} sent {} octets, {receivers} received {}",
+                    from.sent_octets, to.received_octets
+                )
+            })
     }
 }
 

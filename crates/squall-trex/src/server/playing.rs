@@ -76,10 +76,12 @@ impl Playing {
 
     /// Whether a server of it has this address and port.
     pub fn serves(&self, address: IpAddr, port: u16) -> bool {
-        self.flows.templates.iter().filter(|template| template.port == Some(port)).any(|template| {
-            let mut ranges = servers(&self.flows, template);
-            ranges.any(|(first, last)| first <= address && address <= last)
-        })
+        self.flows.templates.iter().filter(|template| template.listen == Some(port)).any(
+            |template| {
+                let mut ranges = servers(&self.flows, template);
+                ranges.any(|(first, last)| first <= address && address <= last)
+            },
+        )
     }
 
     /// The port of servers that others have, too.
@@ -88,11 +90,12 @@ impl Playing {
             let overlap = |(first, last): (IpAddr, IpAddr)| {
                 servers(others, other).any(|(from, to)| first <= to && from <= last)
             };
-            (one.port, one.udp) == (other.port, other.udp) && servers(&self.flows, one).any(overlap)
+            (one.listen, one.udp) == (other.listen, other.udp)
+                && servers(&self.flows, one).any(overlap)
         };
         let mut ours = self.flows.templates.iter();
         let met = ours.find(|one| others.templates.iter().any(|other| meet(one, other)))?;
-        met.port
+        met.listen
     }
 }
 

@@ -2,7 +2,10 @@
 
 use squall::{
     Format, Profile, Session,
-    report::{Report, flows::RolesReport},
+    report::{
+        Reason, Report,
+        flows::{RequestsReport, RolesReport},
+    },
 };
 
 /// Clients on one end, servers on the other.
@@ -87,5 +90,45 @@ fn begun_a_second_are_those_of_the_time_in_which_flows_were_due() {
             "{what}"
         );
         assert!(load.duration_s > 1.0 && server.cps == client.cps, "{}", load.duration_s);
+    }
+}
+
+#[test]
+fn both_ends_of_calls_over_udp_count_the_same() {
+    // The servers speak on when their clients have ended.
+    let rtp = "app = \"rtp\"\ncps = 100\nlimit = 20\noptions = { packets = 8 }";
+    let report = run("rtp", "", &template("rtp", rtp));
+    let roles = completed(&report, "rtp", 20);
+    let (client, server) = (roles.client.unwrap(), roles.server.unwrap());
+    // Headers of RTP and 160 octets of speech each.
+    let octets = 20 * 8 * 172;
+    assert_eq!((client.sent_octets, server.received_octets), (octets, octets), "{client:?}");
+    // What a server says behind the end of its client is heard by nobody.
+    assert_eq!((client.requests, server.sent_octets), (None, octets));
+}
+
+#[test]
+fn requests_that_a_server_closes_before_are_named_and_a_client_with_others_is_complete() {
+    let server = "server = ['loop 2', 'recv_until \"\\r\\n\\r\\n\"', 'send ok', 'end', \
+                  'recv_until \"\\r\\n\\r\\n\"', 'send last', 'close', 'wait_peer_close']\n\
+                  messages = { get = 'GET / HTTP/1.1\\r\\n\\r\\n', ok = 'HTTP/1.1 200 \
+                  OK\\r\\nContent-Length: 5\\r\\n\\r\\nhello', last = 'HTTP/1.1 200 \
+                  OK\\r\\nConnection: close\\r\\nContent-Length: 5\\r\\n\\r\\nhello' }";
+    for (requests, (completed, sent), valid) in [(3, (6, 18), true), (4, (0, 18), false)] {
+        let web = format!(
+            "listen = 80\ncps = 200\nlimit = 6\n{server}\nclient = ['loop {requests}', 'send get', \
+             'http_response', 'end', 'close']"
+        );
+        let report = run(&format!("early-{requests}"), "", &template("web", &web));
+        let client = report.flows.as_ref().unwrap().total.client.clone().unwrap();
+        let asked = RequestsReport { asked: 6 * requests, sent, answered: 18 };
+        assert_eq!(client.requests, Some(asked), "{client:?}");
+        assert_eq!((client.completed, client.failures()), (completed, 6 - completed));
+        let early = client.protocol_errors.get("closed_early").copied().unwrap_or(0);
+        assert_eq!((early, client.lacks_requests()), (6 - completed, !valid));
+        let none = |reason: &Reason| reason.text.contains("none of 6 flows completed");
+        assert_eq!(report.verdict.reasons.iter().any(none), !valid, "{:?}", report.verdict);
+        let text = squall::render::summary(&report, 120, false);
+        assert_eq!(text.contains("requests: 24 asked, 18 sent, 18 answered"), !valid, "{text}");
     }
 }
