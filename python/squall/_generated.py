@@ -73,6 +73,7 @@ __all__ = [
     "ReplayReport",
     "ReplayShare",
     "ReportFigures",
+    "RequestsReport",
     "RestReport",
     "RoleReport",
     "RolesReport",
@@ -1217,8 +1218,12 @@ class RoleReport:
         ``keepalive_timeout``.
     protocol_errors : dict of str to int
         Deviations of peers from the flow program: ``unexpected_data``, ``too_short``,
-        ``no_answer``, ``bad_http``; of TLS: ``tls_alert``, ``tls_certificate``,
-        ``tls_incompatible``, ``tls_broken``, ``tls_closed``, ``tls_timeout``.
+        ``no_answer``, ``bad_http``, ``closed_early`` (the server closed the connection before the
+        last request); of TLS: ``tls_alert``, ``tls_certificate``, ``tls_incompatible``,
+        ``tls_broken``, ``tls_closed``, ``tls_timeout``.
+    requests : RequestsReport or None
+        Requests of the flows that started; only of clients, and None if chance or the server
+        determines how many requests a flow makes.
     counters : dict of str to int
         Counters of the flow program's own (``count`` in a program), with those that are 0.
     not_begun : dict of str to int
@@ -1263,6 +1268,7 @@ class RoleReport:
     completed: int
     failed: dict[str, int]
     protocol_errors: dict[str, int]
+    requests: RequestsReport | None
     counters: dict[str, int]
     not_begun: dict[str, int]
     active: int
@@ -1285,9 +1291,29 @@ class RoleReport:
 
 
 @dataclass(frozen=True)
+class RequestsReport:
+    """Requests over flows: of HTTP, or of any program that sends and then waits.
+
+    Attributes
+    ----------
+    asked : int
+        Requests that the flow programs of all started flows make, and redirections followed.
+    sent : int
+        Requests sent. The others are missing because their flow ended before, or is still open.
+    answered : int
+        Requests whose answer arrived as a whole.
+    """
+
+    asked: int
+    sent: int
+    answered: int
+
+
+@dataclass(frozen=True)
 class SteadyReport:
     """The part of a run at full load: after the ramp up, before the ramp down, the drain and the
-    end. It shows the load that a device sustains.
+    end. It shows the load that a device sustains. There is none if that part took less than 0.1
+    s.
 
     Attributes
     ----------
@@ -1357,8 +1383,10 @@ class LinkReport:
     Attributes
     ----------
     counters : dict of str to int
-        ``frames_received``, ``not_ours``, ``malformed``, ``arp_requests_answered``, ``unresolved``
-        ...
+        ``frames_received``, ``not_ours``, ``malformed``, ``bad_tcp_checksum``,
+        ``checksum_unverified`` (frames accepted without a check, because the sending host left the
+        checksum to its NIC), ``accept_full`` (flows of peers that found the table of flows full),
+        ``arp_requests_answered``, ``unresolved`` ...
     """
 
     port: str

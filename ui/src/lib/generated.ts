@@ -1201,10 +1201,15 @@ export interface RoleReport {
   failed: Record<string, number>;
   /**
    * Deviations of peers from the flow program: `unexpected_data`, `too_short`, `no_answer`,
-   * `bad_http`; of TLS: `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`,
-   * `tls_closed`, `tls_timeout`.
+   * `bad_http`, `closed_early` (the server closed the connection before the last request); of TLS:
+   * `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`, `tls_timeout`.
    */
   protocol_errors: Record<string, number>;
+  /**
+   * Requests of the flows that started; only of clients, and `null` if chance or the server
+   * determines how many requests a flow makes.
+   */
+  requests: RequestsReport | null;
   /** Counters of the flow program's own (`count` in a program), with those that are 0. */
   counters: Record<string, number>;
   /**
@@ -1254,9 +1259,19 @@ export interface RoleReport {
   tls: TlsReport | null;
 }
 
+/** Requests over flows: of HTTP, or of any program that sends and then waits. */
+export interface RequestsReport {
+  /** Requests that the flow programs of all started flows make, and redirections followed. */
+  asked: number;
+  /** Requests sent. The others are missing because their flow ended before, or is still open. */
+  sent: number;
+  /** Requests whose answer arrived as a whole. */
+  answered: number;
+}
+
 /**
  * The part of a run at full load: after the ramp up, before the ramp down, the drain and the end.
- * It shows the load that a device sustains.
+ * It shows the load that a device sustains. There is none if that part took less than 0.1 s.
  */
 export interface SteadyReport {
   duration_s: number;
@@ -1302,7 +1317,11 @@ export interface RolesReport {
 /** Frames of a port that belonged to no flow, or were lost before they reached one. */
 export interface LinkReport {
   port: string;
-  /** `frames_received`, `not_ours`, `malformed`, `arp_requests_answered`, `unresolved` ... */
+  /**
+   * `frames_received`, `not_ours`, `malformed`, `bad_tcp_checksum`, `checksum_unverified` (frames
+   * accepted without a check, because the sending host left the checksum to its NIC), `accept_full`
+   * (flows of peers that found the table of flows full), `arp_requests_answered`, `unresolved` ...
+   */
   counters: Record<string, number>;
 }
 
