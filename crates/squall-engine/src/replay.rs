@@ -108,6 +108,10 @@ impl Warp {
     /// When in the run what the schedule has at `due` is due.
     #[inline]
     fn real(self, due: u64) -> u64 {
+        // No speed brings an instant back that did not fit.
+        if due >= Departure::NEVER.0 {
+            return u64::MAX;
+        }
         if self.num == self.den {
             return self.at.saturating_add(due).saturating_sub(self.from);
         }
@@ -125,7 +129,7 @@ impl Warp {
     /// The last instant of the schedule that is due by `real`; `None`: none is.
     #[inline]
     fn last_due(self, real: u64) -> Option<u64> {
-        match real.checked_sub(self.at) {
+        let last = match real.checked_sub(self.at) {
             None => self.from.checked_sub(self.at - real),
             Some(passed) if self.num == self.den => Some(self.from.saturating_add(passed)),
             Some(passed) => {
@@ -133,7 +137,8 @@ impl Warp {
                 let ahead = behind.div_ceil(u128::from(self.den)) - 1;
                 Some(self.from.saturating_add(u64::try_from(ahead).unwrap_or(u64::MAX)))
             }
-        }
+        };
+        last.map(|last| last.min(Departure::NEVER.0 - 1))
     }
 
     /// Where the schedule is at `now`.

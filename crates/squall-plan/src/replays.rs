@@ -174,15 +174,25 @@ fn replay(
             right(at, numbers.map(|numbers| *to = Some(numbers)));
         }
     }
+    if let Some(most) = said.max_flows.filter(|most| *most > MOST_FLOWS) {
+        let at = Said { text: String::new(), at: said.at };
+        let text = format!(
+            "max_flows = {most}: expected at most {MOST_FLOWS} (64 GB of memory)\n  try 1M"
+        );
+        right(&at, Err(text));
+    }
     for (name, at) in &said.edit {
         right(at, squall_edit::set(&mut replay.edits, name, &at.text));
     }
     replay
 }
 
+/// Flows that are told apart, of 128 octets each.
+const MOST_FLOWS: u64 = 1 << 29;
+
 fn flow_settings(said: &squall_profile::Replay) -> Settings {
     let default = Settings::default();
-    let most = said.max_flows.map(|most| u32::try_from(most).unwrap_or(u32::MAX).min(1 << 29));
+    let most = said.max_flows.map(|most| most.min(MOST_FLOWS) as u32);
     Settings {
         expiry_ns: said.flow_expiry.map(|time| time.0),
         max_flows: most.unwrap_or(default.max_flows),

@@ -20,7 +20,8 @@ pub struct Chunk {
 /// A frame of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Since the replay's start. [`Departure::AT_ONCE`]: as soon as the port takes it.
+    /// Since the replay's start. [`Departure::AT_ONCE`]: as soon as the port takes it;
+    /// [`Departure::NEVER`]: later than can be said.
     pub due: Picos,
     /// As captured: since the first frame, and going on from loop to loop.
     pub time_ns: u64,
@@ -55,6 +56,9 @@ pub enum Progress {
 impl Departure {
     /// Never was due.
     pub const AT_ONCE: Picos = Picos(u64::MAX);
+    /// Due after all instants that 64 bits of picoseconds can say: no run gets there, whatever its
+    /// speed.
+    pub const NEVER: Picos = Picos(u64::MAX - 1);
 }
 
 impl Chunk {

@@ -17,7 +17,9 @@ pub mod unique;
 
 pub use cache::{Cache, CacheError};
 pub use chunk::{Chunk, Departure, Progress};
-pub use reader::{Input, Open, Reader, Replay, ReplayError, Sent, SplitBy, Tally, TooLong, input};
+pub use reader::{
+    Input, Open, Reader, Replay, ReplayError, Sent, SplitBy, Survey, Tally, TooLong, input,
+};
 pub use speed::{Decimal, Ramp, Speed};
 pub use split::{Side, Split, SplitError, Splitter};
 pub use squall_edit::{Edits, Numbers, ValueError};

@@ -174,6 +174,12 @@ pub enum ReplayError {
     Once(String),
     #[error("there are no packets to send: {0}")]
     Nothing(String),
+    /// After the last instant of a run.
+    #[error(
+        "{unsent} of {asked} packets are due more than 106 days after the start, where every run \
+         ends; try --maxsleep, or a higher speed"
+    )]
+    Beyond { unsent: u64, asked: u64 },
     #[error(transparent)]
     Split(#[from] SplitError),
     #[error(
@@ -217,6 +223,24 @@ pub struct Sent {
     pub truncated: u64,
 }
 
+/// What one loop of a replay comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Frames and octets by port.
+    pub ports: Vec<(u64, u64)>,
+    /// When the last frame is due.
+    pub last: Picos,
+    /// When the next loop begins.
+    pub end: Picos,
+    /// The first frame that is due after the given instant, by its number from 1, and when.
+    pub beyond: Option<(u64, Picos)>,
+    /// The loop was read to its end.
+    pub whole: bool,
+}
+
+/// Octets of frames that a survey reads: some hundredths of a second.
+const SURVEYED: u64 = 16 << 20;
+
 /// A replay on its way: gives its frames chunk by chunk.
 pub struct Reader {
     replay: Replay,
@@ -231,9 +255,12 @@ pub struct Reader {
     ends: VecDeque<u64>,
     loops_sent: u64,
     stats: Option<Stats>,
-    /// Frames that the loops before have given.
+    /// Frames that the loops before have given; of this part, all and by port.
     given_before: u64,
     ours_before: u64,
+    before: Vec<u64>,
+    /// By port, frames of the last loop that was read to its end.
+    of_loop: Vec<u64>,
     fault: Option<ReplayError>,
     over: bool,
 }
@@ -256,19 +283,22 @@ impl Reader {
         {
             return Err(ReplayError::Once(input.name.clone()));
         }
-        let sent = vec![Sent::default(); ports.len()];
+        let ports_count = ports.len();
+        let sent = vec![Sent::default(); ports_count];
         let mut source = Self {
             pass: Pass::new(ports, &replay),
             gathered: Gathered::default(),
             stored: Vec::new(),
             next: 0,
-            departing: Departing::new(&replay),
+            departing: Departing::new(&replay, ports_count),
             sent,
             ends: VecDeque::new(),
             loops_sent: 0,
             stats: replay.flows.map(Stats::new),
             given_before: 0,
             ours_before: 0,
+            before: vec![0; ports_count],
+            of_loop: vec![0; ports_count],
             fault: None,
             over: false,
             replay,
@@ -279,6 +309,84 @@ impl Reader {
             source.preload();
         }
         Ok(source)
+    }
+
+    /// Reads the first loop ahead of a run, as far as that is quick; `None` if something can be read
+    /// only once, or has to be read twice in any case.
+    ///
+    /// # Errors
+    /// As [`Reader::open`]. What comes to light on the way is left to the run.
+    ///
+    /// # Panics
+    /// As [`Reader::open`].
+    pub fn survey(
+        replay: &Replay,
+        ports: Vec<u32>,
+        horizon: Picos,
+    ) -> Result<Option<Survey>, ReplayError> {
+        let learns = Pass::new(ports.clone(), replay).learns();
+        if learns || replay.inputs.iter().any(|input| input.once) {
+            return Ok(None);
+        }
+        let once = Replay { loops: 1, preload: false, flows: None, ..replay.clone() };
+        let mut reader = Self::open(once, ports)?;
+        let mut survey = Survey { ports: vec![(0, 0); reader.sent.len()], ..Survey::default() };
+        let (mut chunk, mut number, mut octets) = (Chunk::default(), 0, 0);
+        while octets < SURVEYED {
+            match reader.fill(&mut chunk) {
+                Ok(true) => {}
+                Ok(false) => {
+                    survey.whole = true;
+                    break;
+                }
+                Err(_) => break,
+            }
+            for frame in &chunk.departures {
+                number += 1;
+                octets += u64::from(frame.len);
+                let port = &mut survey.ports[usize::from(frame.port)];
+                *port = (port.0 + 1, port.1 + u64::from(frame.len));
+                if frame.due != Departure::AT_ONCE {
+                    survey.last = frame.due;
+                    if frame.due > horizon {
+                        survey.beyond.get_or_insert((number, frame.due));
+                    }
+                }
+            }
+        }
+        survey.end = Picos(reader.departing.schedule.end().0.saturating_add(replay.loop_delay.0));
+        Ok(Some(survey))
+    }
+
+    /// How many frames of each port were never handed to it; to count them, the captures are read to
+    /// the end of a loop. `None` for a replay without end.
+    ///
+    /// # Errors
+    /// As [`Reader::fill`].
+    pub fn unsent(&mut self) -> Result<Option<Vec<u64>>, ReplayError> {
+        let mut chunk = Chunk::default();
+        while !self.over && self.departing.loops == 0 {
+            self.fill(&mut chunk)?;
+        }
+        let asked: Vec<u64> = if self.over {
+            self.departing.of_ports.clone()
+        } else {
+            // Each loop has as many as the one before it.
+            let loops = match (self.replay.loops, self.replay.limit) {
+                (0, None) => return Ok(None),
+                (0, Some(_)) => u64::MAX,
+                (loops, _) => loops - self.departing.loops,
+            };
+            let mut room = self.departing.limit.saturating_sub(self.given_before);
+            let ported = self.before.iter().zip(&self.of_loop).map(|(before, of_loop)| {
+                let more = of_loop.saturating_mul(loops).min(room);
+                room -= more;
+                before.saturating_add(more)
+            });
+            ported.collect()
+        };
+        let sent = self.sent.iter().map(|sent| sent.attempted);
+        Ok(Some(asked.iter().zip(sent).map(|(asked, sent)| asked - sent).collect()))
     }
 
     fn preload(&mut self) {
@@ -350,6 +458,10 @@ impl Reader {
         self.given_before = self.departing.given;
         let ours = self.departing.ours - self.ours_before;
         self.ours_before = self.departing.ours;
+        let of_ports = &self.departing.of_ports;
+        for (i, all) in of_ports.iter().enumerate() {
+            self.of_loop[i] = all - std::mem::replace(&mut self.before[i], *all);
+        }
         self.departing.loops += 1;
         let all = self.replay.loops != 0 && self.departing.loops >= self.replay.loops;
         if self.fault.is_none() {
@@ -542,8 +654,10 @@ struct Departing {
     unique: Option<Unique>,
     limit: u64,
     given: u64,
-    /// Of those the frames of this part, as which [`Departing::whose`] knows them.
+    /// Of those the frames of this part, as which [`Departing::whose`] knows them: all, and by
+    /// port.
     ours: u64,
+    of_ports: Vec<u64>,
     part: Division,
     whose: Option<Filter>,
     only: Option<u8>,
@@ -558,7 +672,7 @@ struct Departing {
 }
 
 impl Departing {
-    fn new(replay: &Replay) -> Self {
+    fn new(replay: &Replay, ports: usize) -> Self {
         Self {
             schedule: Schedule::new(replay.timing, replay.longest_gap).since(replay.since),
             loop_delay: replay.loop_delay,
@@ -566,6 +680,7 @@ impl Departing {
             limit: replay.limit.unwrap_or(u64::MAX),
             given: 0,
             ours: 0,
+            of_ports: vec![0; ports],
             part: replay.part,
             whose: (!replay.part.is_whole()).then(|| {
                 let program = owner::program(replay.part.of(), owner::Sight::Frame);
@@ -626,13 +741,15 @@ impl Departing {
             if let Some(change) = &change {
                 change.apply(&mut chunk.octets[offset as usize..][..len as usize]);
             }
+            let port = if self.only.is_some() { 0 } else { mark.port() };
+            self.of_ports[usize::from(port)] += 1;
             chunk.departures.push(Departure {
                 due,
                 time_ns: self.passed,
                 offset,
                 len,
                 flow,
-                port: if self.only.is_some() { 0 } else { mark.port() },
+                port,
                 rests: rests && due == Departure::AT_ONCE,
                 truncated: mark.truncated(),
                 progress: Progress::Waiting,
@@ -735,6 +852,11 @@ impl Pass {
             begins: true,
             tally: Tally::default(),
         }
+    }
+
+    /// Whether all packets are read before the first is sent.
+    fn learns(&self) -> bool {
+        matches!(&self.chooser, Some(Chooser::Rule(splitter)) if splitter.must_learn())
     }
 
     /// Shows all packets to a rule that must have seen them before it can tell their sides.
@@ -979,3 +1101,6 @@ impl Head {
 fn at_fault(name: &str, error: CaptureError) -> ReplayError {
     ReplayError::Capture(CaptureError { path: Some(name.into()), ..error })
 }
+
+#[cfg(test)]
+mod tests;

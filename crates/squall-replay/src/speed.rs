@@ -3,9 +3,11 @@
 use std::str::FromStr;
 
 use squall_program::Gap;
-use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit, UnitError};
+use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Picos, Rate, RateUnit, UnitError};
 
 use crate::Timing;
+
+const PICOS: u128 = Picos::SECOND.0 as u128;
 
 /// How fast captures are sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +90,21 @@ impl Speed {
                 }
             },
         };
+        // Slower ones would silently be as fast as the slowest that fits.
+        let too_slow = match (self, gap) {
+            (Self::Rate(rate), Gap::PerFrame { .. }) => {
+                u128::from(rate.den) * PICOS / u128::from(rate.num) >> 62 > 0
+            }
+            (Self::Rate(rate), Gap::PerOctet { .. }) => {
+                u128::from(rate.den) * 8 * PICOS / u128::from(rate.num) >> 47 > 0
+            }
+            _ => false,
+        };
+        if too_slow {
+            return Err("the rate is too low: a frame would take more than 53 days, or an octet \
+                        more than 140 s\n  try 0.000001pps or 1bps"
+                .into());
+        }
         Ok(paced(match (gap, extra) {
             (Gap::PerOctet { num, den, .. }, Some(extra)) => Gap::PerOctet { num, den, extra },
             (gap, _) => gap,

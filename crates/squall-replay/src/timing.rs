@@ -90,11 +90,27 @@ impl Schedule {
         }
     }
 
-    /// The instant of the next frame, which was captured at `time_ns` and has `len` octets.
+    /// The instant of the next frame, which was captured at `time_ns` and has `len` octets. One
+    /// that does not fit is [`Departure::NEVER`], as are all after it.
     #[inline]
     pub fn next(&mut self, time_ns: u64, len: u32) -> Picos {
+        match self.instant(time_ns, len) {
+            Some(due) => due.min(Departure::NEVER),
+            None => Departure::AT_ONCE,
+        }
+    }
+
+    /// When the frame after those so far would be due, had it no gap of its own.
+    pub fn end(&self) -> Picos {
+        Picos(self.due).min(Departure::NEVER)
+    }
+
+    /// `None`: at once. Sums saturate, so that what is after an instant that does not fit does not
+    /// fit either.
+    #[inline]
+    fn instant(&mut self, time_ns: u64, len: u32) -> Option<Picos> {
         match self.timing {
-            Timing::Top => Departure::AT_ONCE,
+            Timing::Top => None,
             Timing::Captured { num, den } => {
                 let last = self.last.replace(time_ns).unwrap_or(time_ns);
                 let gap = match time_ns.checked_sub(last) {
@@ -108,18 +124,18 @@ impl Schedule {
                     }
                 };
                 self.passed = self.passed.saturating_add(gap.min(self.longest_gap));
-                let passed =
-                    u128::from(self.passed) * u128::from(NANO) * u128::from(den) / u128::from(num);
-                self.due = self.base.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX / 2));
-                Picos(self.due)
+                let passed = u128::from(self.passed) * u128::from(NANO);
+                let passed = passed.saturating_mul(den.into()) / u128::from(num);
+                self.due = self.base.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
+                Some(Picos(self.due))
             }
             Timing::Paced { gap, together } => {
                 let due = self.due;
                 let (num, den) = match gap {
-                    Gap::Zero => return Departure::AT_ONCE,
+                    Gap::Zero => return None,
                     Gap::PerFrame { num, den } => (u128::from(num), den),
                     Gap::PerOctet { num, den, extra } => {
-                        (u128::from(num) * u128::from(len + extra), den)
+                        (u128::from(num) * (u128::from(len) + u128::from(extra)), den)
                     }
                 };
                 self.together += 1;
@@ -128,14 +144,14 @@ impl Schedule {
                 if last {
                     self.together = 0;
                 }
-                Picos(due)
+                Some(Picos(due))
             }
             Timing::Ramp { from, to, over, octets } => {
                 let due = self.due;
-                self.units += octets.map_or(1.0, |extra| f64::from(len + extra));
+                self.units += octets.map_or(1.0, |extra| f64::from(len) + f64::from(extra));
                 self.due =
                     self.base.saturating_add(ramp(from, to, over.0 as f64 / 1e12, self.units));
-                Picos(due)
+                Some(Picos(due))
             }
         }
     }
@@ -147,7 +163,10 @@ impl Schedule {
         let num = num + u128::from(self.left_over);
         let (whole, part) = match u64::try_from(num) {
             Ok(num) => (num / den, num % den),
-            Err(_) => ((num / u128::from(den)) as u64, (num % u128::from(den)) as u64),
+            Err(_) => {
+                let (whole, part) = (num / u128::from(den), num % u128::from(den));
+                (u64::try_from(whole).unwrap_or(u64::MAX), part as u64)
+            }
         };
         self.left_over = part;
         self.behind = self.behind.saturating_add(whole);
@@ -223,6 +242,40 @@ mod tests {
     fn long_gaps_are_cut_where_that_is_asked_for() {
         let mut schedule = Schedule::new(Timing::ORIGINAL, Some(1_000));
         assert_eq!([0, 5_000, 5_500].map(|t| schedule.next(t, 60).0), [0, 1_000_000, 1_500_000]);
+    }
+
+    #[test]
+    fn instants_that_do_not_fit_are_never_and_stay_so() {
+        const DAY: u64 = 86_400_000_000_000;
+        let never = Departure::NEVER.0;
+        // A time stamp of 0, and then the year 2023: 53 years.
+        let at = 1_700_000_000_000_000_000;
+        assert_eq!(due(Timing::ORIGINAL, &[(0, 60), (at, 60), (at + 1, 60)]), [0, never, never]);
+        // The last instant that fits, to the picosecond.
+        let most = never / 1000;
+        assert_eq!(due(Timing::ORIGINAL, &[(0, 60), (most, 60)])[1], most * 1000);
+        assert_eq!(due(Timing::ORIGINAL, &[(0, 60), (most + 1, 60)])[1], never);
+        // Faster, it fits; slower, less does.
+        let scaled = |num, den| due(Timing::Captured { num, den }, &[(0, 60), (300 * DAY, 60)])[1];
+        assert_eq!(scaled(2, 1), 150 * DAY * 1000);
+        assert_eq!([scaled(1, 1), scaled(1, u64::MAX)], [never; 2]);
+        // Delays between loops that add up.
+        let mut schedule = Schedule::new(Timing::ORIGINAL, None);
+        let loops = [0; 4].map(|_| {
+            schedule.begin(Picos(100 * DAY * 1000));
+            schedule.next(7, 60).0
+        });
+        assert_eq!(loops, [100 * DAY * 1000, 200 * DAY * 1000, never, never]);
+        // Gaps of a rate.
+        for gap in [
+            Gap::PerFrame { num: u64::MAX, den: 1 },
+            Gap::PerOctet { num: u64::MAX, den: 1, extra: u32::MAX },
+        ] {
+            let rate = Timing::Paced { gap, together: 1 };
+            assert_eq!(due(rate, &[(0, u32::MAX); 3])[1..], [never; 2]);
+        }
+        let ramp = Timing::Ramp { from: 1e-9, to: 1e-9, over: Picos(1), octets: None };
+        assert_eq!(due(ramp, &[(0, 60); 2])[1], never);
     }
 
     #[test]
