@@ -135,6 +135,7 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
         max_frame,
         cut_frame: 0,
         elsewhere: false,
+        virtual_bps: None,
     };
     let plan = Plan {
         seed: 5,

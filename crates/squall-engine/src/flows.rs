@@ -13,7 +13,7 @@ use squall_flows::{
 };
 use squall_plan::{After, FlowSide, Part, Plan, PlanFlows};
 use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, Timestamps, TxBatch};
-use squall_units::{Cut, Division, FCS_LEN, Nanos, Picos};
+use squall_units::{Cut, Division, FCS_LEN, L1_OVERHEAD, Nanos, Picos};
 
 use crate::{
     Clock, Command, Counters, OpenFlows, PortTx, Snapshot, SourceKind,
@@ -151,6 +151,8 @@ struct Out {
     member: Member,
     limit: usize,
     longest: usize,
+    /// On virtual time, until the end of the run.
+    wire: Option<Wire>,
     /// Frames in lent slots: length, cut, and when they were due, in ticks of 2^16 ns. Those before
     /// `done` are sent.
     hand: [(u32, Cut, u32); BATCH],
@@ -160,6 +162,45 @@ struct Out {
     counters: PortTx,
     /// Frames received that have no receive time stamp.
     uncertain: u64,
+}
+
+/// The wire of a port on virtual time. A link in memory takes any number of frames in no time, so a
+/// program that sends until some time has passed would never end. Frames therefore take their time,
+/// as those that are handed to a NIC: its queue holds what the wire has not taken yet, and while the
+/// queue is full the port has no room. A frame leaves when it is handed over, so that nothing is
+/// later than without a wire as long as the queue has room.
+#[derive(Clone, Copy, Debug)]
+struct Wire {
+    bits_per_second: u64,
+    /// When it has taken all frames so far.
+    free: Picos,
+}
+
+/// What its queue holds: so much of the wire's time. At 10 Gb/s, some 800 frames of 1500 octets.
+const QUEUE: Picos = Picos(1_000_000_000);
+
+impl Wire {
+    fn new(bits_per_second: u64) -> Self {
+        Self { bits_per_second, free: Picos(0) }
+    }
+
+    fn has_room(&self, now: Nanos) -> bool {
+        self.free.0 < Picos::from(now).0.saturating_add(QUEUE.0)
+    }
+
+    /// When a sixteenth of a full queue is empty: filled frame by frame, it would cost a turn for
+    /// each.
+    fn room_at(&self) -> Nanos {
+        Nanos(self.free.0.saturating_sub(QUEUE.0 / 16 * 15).div_ceil(1000))
+    }
+
+    /// Frames are handed over: `octets` of them with FCS.
+    fn take(&mut self, now: Nanos, frames: u64, octets: u64) {
+        let bits = 8 * u128::from(octets + frames * u64::from(L1_OVERHEAD));
+        let time = bits * u128::from(Picos::SECOND.0) / u128::from(self.bits_per_second);
+        let begin = self.free.max(now.into());
+        self.free = Picos(begin.0.saturating_add(u64::try_from(time).unwrap_or(u64::MAX)));
+    }
 }
 
 /// Batches that are taken in a turn of those that other workers have handed over.
@@ -228,7 +269,7 @@ impl Player {
         &mut self,
         flows: &PlanFlows,
         port: usize,
-        facts: &PortFacts,
+        (facts, virtual_bps): (&PortFacts, Option<u64>),
         outlets: &mut Outlets,
         (part, worker, relay): (Division, (u32, u32), Option<Relay>),
     ) {
@@ -268,6 +309,7 @@ impl Player {
                 member,
                 limit: facts.batch.clamp(1, BATCH),
                 longest,
+                wire: virtual_bps.filter(|_| self.clock == Clock::Virtual).map(Wire::new),
                 hand: [(0, Cut::WHOLE, 0); BATCH],
                 filled: 0,
                 done: 0,
@@ -333,7 +375,11 @@ impl Player {
         };
         let due = |port: &PlayerPort| {
             let held = port.held.front().map(|held| held.0);
-            let own = port.side.next_due().filter(|_| port.out.has_room());
+            let own = match port.out.wire.filter(|wire| !wire.has_room(self.virtual_now)) {
+                Some(wire) if port.out.has_room() => Some(wire.room_at()),
+                Some(_) => None,
+                None => port.side.next_due().filter(|_| port.out.has_room()),
+            };
             held.into_iter().chain(own.map(|due| real(port, due))).min()
         };
         let next = self.ports.iter().filter_map(due).min();
@@ -368,7 +414,10 @@ impl Source for Player {
             let traffic = port.traffic(now).min(port.horizon);
             port.side.advance(traffic);
             // What has come goes first.
-            let begun = if port.out.has_room() { port.side.begin(traffic, BEGIN) } else { 0 };
+            let begun = match port.out.has_room() && port.out.wire_has_room(now) {
+                true => port.side.begin(traffic, BEGIN),
+                false => 0,
+            };
             moved |= begun > 0;
             let lag = port.lag;
             moved |= port.out.turn((now, lag), &mut port.side, turn);
@@ -490,6 +539,8 @@ impl Source for Player {
     fn settle(&mut self, turn: &mut Turn<'_>) -> bool {
         let now = self.now(turn.watch);
         self.ports.iter_mut().for_each(|port| port.side.abort(port.traffic(now)));
+        // No more time passes.
+        self.ports.iter_mut().for_each(|port| port.out.wire = None);
         let end = std::mem::replace(&mut turn.budget.end, Picos(u64::MAX));
         self.turn(turn);
         turn.budget.end = end;
@@ -654,6 +705,11 @@ impl Out {
         self.done == self.filled && self.counters.error.is_none()
     }
 
+    #[inline]
+    fn wire_has_room(&self, now: Nanos) -> bool {
+        self.wire.is_none_or(|wire| wire.has_room(now))
+    }
+
     /// Frames wait for the port.
     fn is_full(&self) -> bool {
         self.done < self.filled && self.counters.error.is_none()
@@ -672,7 +728,7 @@ impl Out {
         if self.done < self.filled {
             moved |= self.send(now, turn);
         }
-        while self.has_room() && side.has_output() {
+        while self.has_room() && self.wire_has_room(now) && side.has_output() {
             let batch = turn.outlets.lend(self.member, self.limit);
             if batch.is_empty() {
                 self.blocked.note(now, true, &mut self.counters);
@@ -704,8 +760,13 @@ impl Out {
         match turn.outlets.send(self.member, wanted) {
             Ok(sent) => {
                 self.blocked.note(now, sent < wanted, &mut self.counters);
+                let before = (self.counters.packets, self.counters.octets);
                 if sent > 0 {
                     self.credit(sent, turn);
+                }
+                if let Some(wire) = &mut self.wire {
+                    let PortTx { packets, octets, .. } = self.counters;
+                    wire.take(now, packets - before.0, octets - before.1);
                 }
                 self.done += sent;
                 if sent > 0 {

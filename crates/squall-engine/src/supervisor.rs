@@ -237,8 +237,8 @@ const RECORDS_AT_ONCE: u32 = 4096;
 /// Ahead of the first departure: time for every worker to be there.
 const HEAD_START: Nanos = Nanos(20_000_000);
 
-/// 106 days, where every run ends: the longest gap behind it still fits 64 bits of picoseconds.
-pub(crate) const END_OF_TIME: Picos = Picos(1 << 63);
+/// Where a run ends that nothing ends before.
+pub(crate) const END_OF_TIME: Picos = Picos::LONGEST_RUN;
 
 /// Starts the workers and has each open its queues, so that their memory is first touched where it
 /// is used. `ports` are those of the plan, in its order; `readers` have the frames of its
@@ -487,7 +487,8 @@ impl Orders {
                 let relay = relays.iter().position(|(of, _)| of == port);
                 let relay = relay.map(|at| relays.swap_remove(at).1);
                 let seat = (plan.part, (worker, workers), relay);
-                player.add(flows, *port, facts, &mut outlets, seat);
+                let speed = plan.ports[*port].virtual_bps;
+                player.add(flows, *port, (facts, speed), &mut outlets, seat);
             }
             sources.push(Box::new(player));
         }

@@ -148,6 +148,9 @@ pub fn compile(
             max_frame: max_frame(i),
             cut_frame: longest(i, true),
             elsewhere: elsewhere(i),
+            virtual_bps: limits[i]
+                .virtual_time
+                .then(|| limits[i].speed_bps.unwrap_or(rate::FILE_SPEED_BPS).max(1)),
         })
         .collect();
     notes.extend(warnings.into_notes());

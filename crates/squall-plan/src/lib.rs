@@ -169,6 +169,8 @@ pub struct PlanPort {
     pub cut_frame: u32,
     /// Another node's.
     pub elsewhere: bool,
+    /// On virtual time, bits per second that its link carries, preambles and gaps included.
+    pub virtual_bps: Option<u64>,
 }
 
 #[derive(Clone, Debug)]

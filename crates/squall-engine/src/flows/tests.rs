@@ -103,6 +103,7 @@ fn begin(
         max_frame,
         cut_frame: 0,
         elsewhere: false,
+        virtual_bps: None,
     };
     let plan = Plan {
         seed: 5,
