@@ -26,6 +26,7 @@ def capture(
     ring_files: int | None = None,
     buffer: int = 64 << 20,
     on_full: Literal["drop-newest", "drop-oldest"] = "drop-newest",
+    force: bool = False,
 ) -> Report:
     """Capture the packets that arrive on one or more ports into a file. Without `count` and
     `duration_s`, until Ctrl-C, or until the files that are read end.
@@ -52,6 +53,8 @@ def capture(
         Size in bytes of the buffer between the wire and the file.
     on_full : str
         Packets to lose when the buffer is full: new ones, or those that have waited longest.
+    force : bool
+        Overwrite `file` if it exists, and fill its disk to more than 95 %.
 
     Returns
     -------
@@ -63,7 +66,7 @@ def capture(
     PortError
         A port or a file cannot be opened.
     ProfileError
-        A filter or an address is wrong.
+        A filter or an address is wrong, or the file exists.
 
     Examples
     --------
@@ -90,5 +93,6 @@ def capture(
         ring_files=ring_files,
         buffer=buffer,
         on_full=on_full,
+        force=force,
     )
     return Report._from(native)

@@ -34,6 +34,7 @@ def edit(
     split_time: float | None = None,
     split_flows: bool = False,
     cache: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> Edited:
     """Rewrite captures: addresses, ports, tags, lengths, link types, times; merge and split them.
 
@@ -55,6 +56,8 @@ def edit(
         conversation.
     cache : path, optional
         The sender of each packet, client or server: written by ``squall prep`` or tcpprep.
+    force : bool
+        Overwrite `out` if it exists, and fill more than half of the free space of its disk.
 
     Returns
     -------
@@ -63,7 +66,7 @@ def edit(
     Raises
     ------
     ProfileError
-        An edit is unknown, or a value is wrong; the text has the expected ones.
+        An edit is unknown, or a value is wrong; the text has the expected ones. Or `out` exists.
     PortError
         A file cannot be opened or written.
 
@@ -88,5 +91,6 @@ def edit(
         split_time_ns=None if split_time is None else round(split_time * 1e9),
         split_flows=split_flows,
         cache=None if cache is None else os.fspath(cache),
+        force=force,
     )
     return read(Edited, json.loads(text))

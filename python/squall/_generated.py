@@ -2412,6 +2412,8 @@ class Edited:
         Edits that could not be applied to packets.
     stopped : bool
         The user stopped the edit; packets read before are written.
+    error : str or None
+        Reason why the edit ended before the end of its inputs: the disk is almost full.
     """
 
     schema: str
@@ -2429,6 +2431,7 @@ class Edited:
     operations: tuple[EditDone, ...]
     not_done: tuple[EditNotDone, ...]
     stopped: bool
+    error: str | None
     elapsed_s: float
     notes: tuple[str, ...]
 

@@ -43,6 +43,7 @@ def capture(
     ring_files: int | None,
     buffer: int,
     on_full: str,
+    force: bool,
 ) -> Report: ...
 def edit(
     inputs: list[str],
@@ -54,6 +55,7 @@ def edit(
     split_time_ns: int | None,
     split_flows: bool,
     cache: str | None,
+    force: bool,
 ) -> str: ...
 def info(
     files: list[str],

@@ -56,6 +56,9 @@ class RunOptions(TypedDict, total=False):
         100:10us
     capture : str | os.PathLike[str] | CaptureOptions
         Also write received frames to FILE: pcap if its name ends in .pcap, else pcapng
+    force : bool
+        Overwrite files that packets are written to, and fill more than half of the free space of
+        their disks [default: false]
     labels : str | os.PathLike[str]
         Write the ground truth of the profile's attacks to FILE: JSONL if its name ends in .jsonl or
         .json, else CSV
@@ -78,6 +81,7 @@ class RunOptions(TypedDict, total=False):
     fingerprint: bool | None
     gap_bins: tuple[int, int] | str | None
     capture: str | os.PathLike[str] | CaptureOptions | None
+    force: bool | None
     labels: str | os.PathLike[str] | None
 
 

@@ -458,6 +458,7 @@ def replay(
     cpus: Sequence[int] | None = None,
     clock: Literal["real", "virtual"] | None = None,
     fingerprint: bool = False,
+    force: bool = False,
     every: float = 0.25,
     progress: Progress | None = None,
 ) -> Report:
@@ -501,7 +502,7 @@ def replay(
         How to treat frames longer than the port allows.
     edits : dict, optional
         Edits of the frames: names and values as in `edit`.
-    cpus, clock, fingerprint, every, progress
+    cpus, clock, fingerprint, force, every, progress
         As in `Session` and `Session.run`.
 
     Returns
@@ -572,6 +573,7 @@ def replay(
         clock=clock,
         receive=False,
         fingerprint=fingerprint,
+        force=force,
     )
     return session.run(every=every, progress=progress)
 

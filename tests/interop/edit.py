@@ -282,7 +282,7 @@ def compare(folder, options, what):
     if "--dlt=hdlc" in options:
         more += ["--hdlc-address=0x0f", "--hdlc-control=0"]
     run("tcprewrite", f"--infile={source}", f"--outfile={theirs}", *options, *more)
-    run(TOOL, "edit", "--quiet", source, ours, *options, *both)
+    run(TOOL, "edit", "--quiet", "--force", source, ours, *options, *both)
     (their_link, their), (our_link, our) = read(theirs), read(ours)
     if their_link != our_link or len(their) != len(our):
         raise Failed(

@@ -12,6 +12,8 @@ run in order, so that later ones use the files of earlier ones. Two pages run at
   lab2.example are this host.
 - A file that a command names and that no earlier command made is a copy from `store`: captures,
   certificates, rules, labels, alerts. A toml block whose first line is `# NAME` is the file NAME.
+- Examples are alternatives, and some write the same file: what a command writes packets to is removed
+  before it, because Squall overwrites no file unless it is asked to (--force).
 - A block is shell if its first line begins with a program; lines after a prompt (`$ `) are commands
   and the other lines of such a block are output.
 - A run of a daemon has the number of today. An interface has the speed of 1 Gb/s where a command
@@ -129,6 +131,14 @@ def estimate(text):
     if computes(text):
         return 0.2
     return 2.5 if re.search(r"squall flows|--stateful|compare", text) else 1.2
+
+
+def written(text):
+    """Files that a command writes packets to."""
+    names = re.findall(r"(?: -w|--write|--capture)[ =]([\w./-]+)", text)
+    names += re.findall(r"pcap:([\w./-]+)(?![\w./-]|,read)", text)
+    names += [words.split()[-1] for words in re.findall(r"squall edit((?: [^-\s]\S*)+)", text)]
+    return [name for name in names if name != "-"]
 
 
 def not_run(text):
@@ -592,6 +602,8 @@ class Runner:
     def command(self, place, text, again=True):
         text, patience = self.limited(text)
         patience = patience if again else ENDING_S
+        for name in written(text):
+            (self.work / name).unlink(missing_ok=True)
         process = self.start(text)
         interrupted = False
         try:

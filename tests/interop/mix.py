@@ -174,7 +174,7 @@ def mixed(folder, kind):
     gateway = mac(ROUTER, "ra")
     packet = f"eth(dst={gateway})/ipv4(src=10.76.9.1,dst=10.78.9.1)/udp(sport=7,dport=9)/zeros(50)"
     again = ["--port", f"pcap:{folder}/again.pcap", "--packet", packet]
-    run(SQUALL, "send", *again, "--rate", "1 kpps", "--count", REPLAYED, "-q")
+    run(SQUALL, "send", *again, "--rate", "1 kpps", "--count", REPLAYED, "-q", "--force")
     profile, report, truth = folder / "mix.toml", folder / "report.json", folder / "truth.csv"
     ports = PROFILE.replace("{kind}", kind)
     profile.write_text(ports + "".join(stream(*one) for one in WANTED))

@@ -10,6 +10,7 @@ use std::{
 };
 
 use squall_pcap::{InterfaceFormat, PcapFormat, Section, Statistics};
+use squall_port::output::{self, Room};
 
 use crate::{
     Format, Options, Shared, WrittenFile,
@@ -60,7 +61,7 @@ struct Open {
 }
 
 enum Sink {
-    File(File),
+    File(File, Room),
     /// A pipe, perhaps: nothing can be taken back.
     Stdout(io::Stdout),
 }
@@ -99,6 +100,11 @@ impl Files {
         // of several.
         if options.virtual_time && options.rotate.is_asked_for() {
             return Ok(files);
+        }
+        let first = files.name(shared.start);
+        if first.as_os_str() != "-" {
+            output::check(&first, options.permit)
+                .map_err(|error| io::Error::new(error.kind(), cannot_write(&first, &error)))?;
         }
         files.begin(shared.start).map_err(|failure| match failure {
             Failure::ReaderGone => io::ErrorKind::BrokenPipe.into(),
@@ -210,7 +216,12 @@ impl Files {
         let path = self.name(time);
         let file = match path.to_str() {
             Some("-") => Sink::Stdout(io::stdout()),
-            _ => File::create(&path).map(Sink::File).map_err(|error| failure(&path, &error))?,
+            _ => {
+                let permit = self.shared.options.permit;
+                let file = output::create(&path, permit).map_err(|error| failure(&path, &error))?;
+                let room = Room::of(&file, permit);
+                Sink::File(file, room)
+            }
         };
         self.number += 1;
         self.shared.written.files.store(self.number, Relaxed);
@@ -265,7 +276,7 @@ impl Files {
         };
         count(kept, whole as u64);
         let name = PathBuf::from(&open.written.name);
-        if let Sink::File(file) = &open.file {
+        if let Sink::File(file, _) = &open.file {
             // A device or pipe has no length.
             let _ = file.set_len(open.written.octets);
         }
@@ -414,10 +425,13 @@ impl Sink {
     /// # Errors
     /// With the octets that were written before.
     fn write(&mut self, octets: &[u8]) -> Result<(), (usize, io::Error)> {
+        if let Self::File(file, room) = self {
+            room.take(octets.len(), &*file).map_err(|error| (0, error))?;
+        }
         let mut done = 0;
         while done < octets.len() {
             let written = match self {
-                Self::File(file) => file.write(&octets[done..]),
+                Self::File(file, _) => file.write(&octets[done..]),
                 Self::Stdout(stdout) => stdout.lock().write(&octets[done..]),
             };
             match written {
@@ -429,20 +443,25 @@ impl Sink {
         }
         match self {
             Self::Stdout(stdout) => stdout.flush().map_err(|error| (done, error)),
-            Self::File(_) => Ok(()),
+            Self::File(..) => Ok(()),
         }
     }
 }
 
 fn failure(path: &Path, error: &io::Error) -> Failure {
+    Failure::Error(cannot_write(path, error))
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> String {
     let hint = match error.kind() {
-        io::ErrorKind::StorageFull => {
+        // Only what the system says has no hint of its own.
+        io::ErrorKind::StorageFull if error.raw_os_error().is_some() => {
             "\n  try another disk, --rotate-count with --ring-files, --compress zstd or --snaplen"
         }
         io::ErrorKind::NotFound => "\n  the folder does not exist",
         _ => "",
     };
-    Failure::Error(format!("cannot write {}: {error}{hint}", path.display()))
+    format!("cannot write {}: {error}{hint}", path.display())
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use std::{
 };
 
 use squall_pcap::{InterfaceFormat, PcapFormat};
-use squall_port::{Filter, Tap, monotonic};
+use squall_port::{Filter, Tap, monotonic, output::Permit};
 use squall_units::Nanos;
 
 pub use compress::{Compression, Method};
@@ -41,6 +41,8 @@ use tap::{CaptureTap, TapCounters};
 pub struct Options {
     /// `-` is the standard output. `None`: no file is written.
     pub file: Option<PathBuf>,
+    /// What may be done to write the files.
+    pub permit: Permit,
     pub format: Format,
     /// Octets of a packet to keep.
     pub snaplen: u32,
@@ -68,6 +70,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             file: None,
+            permit: Permit::default(),
             format: Format::Pcapng,
             snaplen: SNAPLEN,
             interfaces: Vec::new(),

@@ -188,7 +188,7 @@ pub struct OfCaptures;
 
 impl Choice for OfCaptures {
     fn has(name: &str) -> bool {
-        ["duration", "cores", "cpus", "filter", "fingerprint"].contains(&name)
+        ["duration", "cores", "cpus", "filter", "fingerprint", "force"].contains(&name)
     }
 
     fn adapt(arg: Arg) -> Arg {

@@ -245,13 +245,10 @@ impl Outputs {
         summary: impl Fn(usize, bool) -> String,
     ) -> Result<ExitCode, Error> {
         let [json_file, html_file] = self.files;
-        if let Some((name, file)) = json_file {
-            output::write(&name, file, &format!("{json}\n"))?;
-        }
-        if let Some((name, file)) = html_file {
-            output::write(&name, file, &html())?;
-        }
-        let to_stdout = self.json.as_deref() == Some("-");
+        let mut results = output::Results::default();
+        results.write(json_file, || format!("{json}\n"));
+        results.write(html_file, &html);
+        let to_stdout = self.json.as_deref() == Some("-") || results.are_lost();
         if to_stdout {
             output::print_data(&format!("{json}\n"));
         }
@@ -259,6 +256,7 @@ impl Outputs {
             let (width, color) = output::look(false, WIDTH);
             output::print(&format!("\n{}\n", summary(width, color).trim_end()));
         }
+        results.end()?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -12,11 +12,17 @@ use squall::{
         },
         parse_shift, parse_vlan_mode, parse_when,
     },
+    output::Permit,
     render::human,
     units::{Nanos, parse_count},
 };
 
-use crate::{args::command_line, drive::Signals, output, progress::ProgressLine};
+use crate::{
+    args::command_line,
+    drive::Signals,
+    output::{self, Results},
+    progress::ProgressLine,
+};
 
 /// Rewrite captures: addresses, ports, tags, lengths, link types, times; merge and split them
 #[derive(Debug, clap::Args)]
@@ -56,6 +62,9 @@ pub struct Args {
     select: SelectArgs,
     #[command(flatten)]
     several: SeveralArgs,
+    /// Overwrite OUT if it exists, and fill more than half of the free space of its disk
+    #[arg(long, help_heading = "Result")]
+    force: bool,
     /// Write the summary as JSON; - is standard output
     #[arg(long, value_name = "FILE|-", help_heading = "Result")]
     json: Option<String>,
@@ -306,7 +315,8 @@ impl Args {
             (None, Some(time)) => Some(Split::Time(time.0.max(1))),
             (None, None) => self.several.split_flows.then_some(Split::Flows),
         };
-        Settings { edits, merge: self.several.merge, split, cache }
+        let permit = if self.force { Permit::FORCE } else { Permit::default() };
+        Settings { edits, merge: self.several.merge, split, cache, permit }
     }
 }
 
@@ -315,6 +325,7 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
     let files = if named.is_empty() { &args.files } else { &named };
     let (out, inputs) = files.split_last().expect("clap wants two files at least");
     let to_stdout = args.json.as_deref() == Some("-");
+    let packets_out = out.as_os_str() == "-";
     if to_stdout && out.as_os_str() == "-" {
         return Err(Error::Usage(
             "standard output takes packets or the summary, not both\n  try --json FILE".into(),
@@ -331,12 +342,12 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
     });
     line.clear();
     let edited = Edited { command: command_line(), ..edited? };
-    if let Some((name, file)) = json {
-        output::write(&name, file, &(edited.to_json() + "\n"))?;
-    }
+    let mut results = Results::default();
+    results.write(json, || edited.to_json() + "\n");
+    let to_stdout = to_stdout || (results.are_lost() && !packets_out);
     if !args.quiet {
         let text = told(&edited);
-        if to_stdout || out.as_os_str() == "-" {
+        if to_stdout || packets_out {
             eprint!("{text}");
         } else {
             output::print(&text);
@@ -344,6 +355,8 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
     }
     if to_stdout {
         output::print_data(&(edited.to_json() + "\n"));
+    } else if results.are_lost() {
+        eprint!("{}\n", edited.to_json());
     }
     let mut faulty = false;
     for input in &edited.inputs {
@@ -354,6 +367,11 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
             );
             faulty = true;
         }
+    }
+    edited.error.iter().for_each(|error| eprintln!("squall: {error}"));
+    results.end()?;
+    if edited.error.is_some() {
+        return Ok(ExitCode::from(3));
     }
     Ok(match (edited.stopped, faulty) {
         // As a shell says of what a Ctrl-C has ended: what is written is not all.

@@ -105,12 +105,10 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     });
     line.clear();
     let info = Info { command: command_line(), ..read? };
-    if let Some((name, file)) = json {
-        output::write(&name, file, &(info.to_json() + "\n"))?;
-    }
-    if let Some((name, file)) = html {
-        output::write(&name, file, &info_html(&info))?;
-    }
+    let mut results = output::Results::default();
+    results.write(json, || info.to_json() + "\n");
+    results.write(html, || info_html(&info));
+    let to_stdout = to_stdout || results.are_lost();
     if !args.quiet {
         let text = if args.table { info_table(&info) } else { info_text(&info) };
         if to_stdout {
@@ -129,6 +127,7 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
             eprintln!("squall: {} at octet {}: {}", file.path, fault.offset, fault.text);
         }
     }
+    results.end()?;
     Ok(ExitCode::from(if info.files.iter().any(|file| file.fault.is_some()) { 2 } else { 0 }))
 }
 

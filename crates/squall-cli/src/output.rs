@@ -42,13 +42,11 @@ impl Output {
         extra: &str,
         said: &[String],
     ) -> Result<ExitCode, Error> {
-        if let Some((name, file)) = files.json {
-            write(&name, file, &(report.to_json() + "\n"))?;
-        }
-        if let Some((name, file)) = files.html {
-            write(&name, file, &render::html(&report))?;
-        }
-        let to_stdout = self.json.as_deref() == Some("-");
+        let mut results = Results::default();
+        results.write(files.json, || report.to_json() + "\n");
+        results.write(files.html, || render::html(&report));
+        let packets_there = self.to_stderr;
+        let to_stdout = self.json.as_deref() == Some("-") || (results.are_lost() && !packets_there);
         let to_stderr = to_stdout || self.to_stderr;
         let json = to_stdout.then(|| report.to_json() + "\n");
         if to_stderr || one_place() {
@@ -62,6 +60,9 @@ impl Output {
             false => print(&text),
         }
         json.iter().for_each(|json| print_data(json));
+        if results.are_lost() && packets_there {
+            eprint!("{}\n", report.to_json());
+        }
         let mut violations = report.verdict.failed.clone();
         violations.extend(self.fail_if.iter().flat_map(|criterion| criterion.check(&report)));
         violations.iter().for_each(|violation| eprintln!("squall: failed: {violation}"));
@@ -79,6 +80,7 @@ impl Output {
         unread.iter().for_each(|fault| eprintln!("squall: {fault}"));
         let verdict = &report.verdict;
         let interrupted = verdict.ended_by.signal().filter(|_| report.cut_short && !self.saved);
+        results.end()?;
         Ok(ExitCode::from(match (lost || unwritten.is_some(), unread, interrupted) {
             (true, ..) => 3,
             (_, Some(_), _) => 2,
@@ -87,6 +89,38 @@ impl Output {
             _ if verdict.status == VerdictStatus::NotValid && !self.allow_invalid => 4,
             _ => 0,
         }))
+    }
+}
+
+/// Files that a result goes to. A disk that is full, or a folder that is gone, must not cost an hour
+/// of measuring: what cannot be written is printed.
+#[derive(Default)]
+pub struct Results {
+    error: Option<Error>,
+}
+
+impl Results {
+    pub fn write(&mut self, file: Option<(String, File)>, text: impl FnOnce() -> String) {
+        if let Some((name, file)) = file
+            && let Err(error) = write(&name, file, &text())
+        {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    /// Whether the result has to be printed, as JSON.
+    pub fn are_lost(&self) -> bool {
+        self.error.is_some()
+    }
+
+    /// After it was printed.
+    ///
+    /// # Errors
+    /// A file could not be written.
+    pub fn end(self) -> Result<(), Error> {
+        self.error.map_or(Ok(()), |error| {
+            Err(Error::Environment(format!("{error}\n  the result was printed instead, as JSON")))
+        })
     }
 }
 
@@ -149,7 +183,10 @@ fn write_on(text: &str) -> bool {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
         Err(error) => {
-            eprintln!("squall: standard output cannot be written: {error}");
+            eprintln!(
+                "squall: standard output cannot be written: {error}\n  its content is here instead"
+            );
+            tell(text);
             std::process::exit(3);
         }
     }

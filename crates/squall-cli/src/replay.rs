@@ -274,7 +274,7 @@ pub struct OfReplays;
 
 impl Choice for OfReplays {
     fn has(name: &str) -> bool {
-        ["duration", "abort_if", "cpus", "clock", "fingerprint"].contains(&name)
+        ["duration", "abort_if", "cpus", "clock", "fingerprint", "force"].contains(&name)
     }
 
     fn adapt(arg: Arg) -> Arg {

@@ -437,14 +437,12 @@ impl Results {
         against: &[Comparison],
     ) -> Result<(), Error> {
         let json = || serde_json::to_string_pretty(outcome).unwrap_or_default() + "\n";
-        let write = |file: Option<(String, std::fs::File)>, text: &dyn Fn() -> String| {
-            file.map_or(Ok(()), |(name, file)| output::write(&name, file, &text()))
-        };
-        write(files.json, &json)?;
-        write(files.html, &|| render::html(outcome, against))?;
-        write(files.csv, &|| render::csv(outcome))?;
-        write(files.junit, &|| render::junit(outcome, against))?;
-        let to_stdout = self.json.as_deref() == Some("-");
+        let mut results = output::Results::default();
+        results.write(files.json, json);
+        results.write(files.html, || render::html(outcome, against));
+        results.write(files.csv, || render::csv(outcome));
+        results.write(files.junit, || render::junit(outcome, against));
+        let to_stdout = self.json.as_deref() == Some("-") || results.are_lost();
         if to_stdout {
             output::print_data(&json());
         }
@@ -455,7 +453,7 @@ impl Results {
                 output::print(&format!("\n{}", render::changes(against, color)));
             }
         }
-        Ok(())
+        results.end()
     }
 }
 

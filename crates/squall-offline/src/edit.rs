@@ -19,6 +19,7 @@ use squall_pcap::{
     CaptureError, CaptureReader, Direction, Interface, InterfaceFormat, LinkType, PacketNotes,
     PcapFormat, Section,
 };
+use squall_port::output::{self, Permit, Room, Space};
 use squall_replay::Cache;
 use squall_report::info::FileFault;
 
@@ -39,6 +40,8 @@ pub struct Settings {
     /// tcpprep's cache, which says who sends each packet; packets that it leaves out stay as they
     /// are.
     pub cache: Option<PathBuf>,
+    /// What may be done to write the files.
+    pub permit: Permit,
 }
 
 /// When another file begins.
@@ -56,6 +59,8 @@ pub enum Split {
 const ASK_EACH: u64 = 4096;
 /// Conversations that get a file of their own; packets of others go to the last one.
 const MAX_FLOWS: usize = 100_000;
+/// Bytes of a record around its packet, comments aside.
+const MOST_AROUND: u64 = 64;
 /// Files that are open at once: below what systems allow a process.
 const MAX_OPEN: usize = 200;
 
@@ -87,6 +92,8 @@ pub struct Edited {
     pub not_done: Vec<NotDone>,
     /// The user stopped the edit; packets read before are written.
     pub stopped: bool,
+    /// Reason why the edit ended before the end of its inputs: the disk is almost full.
+    pub error: Option<String>,
     pub elapsed_s: f64,
     pub notes: Vec<String>,
 }
@@ -170,11 +177,12 @@ pub fn edit(
     let cache = settings.cache.as_deref().map(prep::read).transpose()?;
     let mut sources: Vec<Source> =
         inputs.iter().map(|path| Source::open(path)).collect::<Result<_, _>>()?;
-    let all_octets = sources.iter().map(|source| source.octets).sum();
+    let all_octets: Option<u64> = sources.iter().map(|source| source.octets).sum();
     let format = Format::of(out, &sources, settings)?;
     for source in &mut sources {
         source.refuse_as_output(out)?;
     }
+    let permit = fitting(out, settings, all_octets)?;
     let mut run = Run {
         edits: &settings.edits,
         cache,
@@ -185,6 +193,7 @@ pub fn edit(
             format,
             settings.split,
             sources.iter().filter_map(|source| source.id).collect(),
+            permit,
         ),
         read: Counted::default(),
     };
@@ -202,6 +211,36 @@ pub fn edit(
     edited.stopped = stopped;
     edited.elapsed_s = began.elapsed().as_secs_f64();
     Ok(edited)
+}
+
+/// What may be done to write `out`. What is written is about as large as `all_octets`, those that
+/// are read, unless packets are left out or shortened.
+fn fitting(out: &Path, settings: &Settings, all_octets: Option<u64>) -> Result<Permit, Error> {
+    let (permit, edits) = (settings.permit, &settings.edits);
+    if out == Path::new("-") {
+        return Ok(Permit::FORCE);
+    }
+    if settings.split.is_none() {
+        output::check(out, permit).map_err(|error| cannot_create(out, &error))?;
+    }
+    let less = edits.packets.is_some()
+        || edits.from.is_some()
+        || edits.to.is_some()
+        || edits.snaplen.is_some()
+        || edits.truncate.is_some();
+    let Some(octets) = all_octets.filter(|_| !less && !permit.fill) else { return Ok(permit) };
+    // A folder that does not exist is reported when the file is made.
+    let Ok(Some(space)) = Space::at(out) else { return Ok(permit) };
+    if octets > space.free / 2 {
+        return Err(Error::Usage(format!(
+            "about {} would be written to {}, more than half of the {} that are free on its \
+             disk\n  try another disk, or --force",
+            output::size(octets),
+            out.display(),
+            output::size(space.free)
+        )));
+    }
+    Ok(Permit { fill: true, ..permit })
 }
 
 /// One file after the other. True: it was stopped.
@@ -456,9 +495,14 @@ impl Run<'_> {
         Ok(self.editors.len() - 1)
     }
 
-    /// No packet that follows is wanted.
+    /// No packet that follows is wanted, or can be written.
     fn is_over(&self) -> bool {
-        self.edits.packets.as_ref().is_some_and(|packets| self.read.packets >= packets.last())
+        self.sink.full.is_some()
+            || self
+                .edits
+                .packets
+                .as_ref()
+                .is_some_and(|packets| self.read.packets >= packets.last())
     }
 
     fn finish(self) -> Result<Edited, Error> {
@@ -534,6 +578,10 @@ struct Sink {
     format: Format,
     split: Option<Split>,
     inputs: Vec<Id>,
+    permit: Permit,
+    room: Room,
+    /// Why nothing more is written.
+    full: Option<String>,
     files: Vec<OutFile>,
     /// Numbers of those that are open, the one used last at the end.
     open: VecDeque<usize>,
@@ -557,12 +605,21 @@ struct OutFile {
 }
 
 impl Sink {
-    fn new(out: &Path, format: Format, split: Option<Split>, inputs: Vec<Id>) -> Self {
+    fn new(
+        out: &Path,
+        format: Format,
+        split: Option<Split>,
+        inputs: Vec<Id>,
+        permit: Permit,
+    ) -> Self {
         Self {
             out: out.into(),
             format,
             split,
             inputs,
+            permit,
+            room: Room::at(out, permit),
+            full: None,
             files: Vec::new(),
             open: VecDeque::new(),
             current: 0,
@@ -597,6 +654,12 @@ impl Sink {
         meta: &Meta,
         notes: &PacketNotes<'_>,
     ) -> Result<(), Error> {
+        // Before anything of the record is written: the file ends with a whole one.
+        let len = octets.len() as u64 + MOST_AROUND;
+        if let Err(full) = self.room.take_where(len, || Space::at(&self.out)) {
+            self.full.get_or_insert(format!("cannot write {}: {full}", self.out.display()));
+            return Ok(());
+        }
         let number = self.file_of(from.link_type, octets, meta)?;
         self.ready(number, from.link_type)?;
         let file = &mut self.files[number];
@@ -726,7 +789,7 @@ impl Sink {
             let opened = if again {
                 OpenOptions::new().append(true).open(&file.path)
             } else {
-                File::create(&file.path)
+                output::create(&file.path, self.permit)
             };
             Box::new(opened.map_err(|error| cannot_create(path, &error))?)
         };
@@ -809,6 +872,7 @@ impl Sink {
             packets_written: self.packets,
             octets_written: self.octets,
             notes,
+            error: self.full,
             ..Edited::default()
         })
     }
@@ -817,9 +881,10 @@ impl Sink {
 fn cannot_create(path: &Path, error: &io::Error) -> Error {
     let text = format!("cannot write {}: {error}", path.display());
     match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
-            Error::Usage(text)
-        }
+        io::ErrorKind::NotFound
+        | io::ErrorKind::IsADirectory
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::AlreadyExists => Error::Usage(text),
         _ => Error::Environment(text),
     }
 }

@@ -100,6 +100,11 @@ pub struct RunOptions {
     #[schemars(with = "Option<FileOrOptions>")]
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", value_parser = CaptureOptions::of))]
     pub capture: Option<CaptureOptions>,
+    /// Overwrite files that packets are written to, and fill more than half of the free space of
+    /// their disks [default: false]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BOOL", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", hide_possible_values = true))]
+    pub force: Option<bool>,
     /// Write the ground truth of the profile's attacks to FILE: JSONL if its name ends in .jsonl or
     /// .json, else CSV
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
@@ -309,7 +314,7 @@ mod tests {
         let text = r#"{ "duration": 1.5, "packets": "1M", "octets": "2 kB", "mult": "2.5x", "cores": 2,
             "cpus": [2, 3], "part": "2/3", "seed": 7, "clock": "virtual", "receive": false, "linger": "50 ms",
             "filter": "udp", "received_flows": true, "fingerprint": true, "gap_bins": [4, 500000],
-            "capture": "out.pcapng", "labels": "truth.csv" }"#;
+            "capture": "out.pcapng", "force": true, "labels": "truth.csv" }"#;
         let options = RunOptions::from_json(text).unwrap();
         assert_eq!(options.gap_bins, Some(GapBins { bins: 4, width: Time::from_micros(500) }));
         assert_eq!(options.mult, Some(Multiplier::Factor { num: 25, den: 10 }));

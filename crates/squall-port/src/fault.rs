@@ -428,6 +428,10 @@ impl Port for FaultPort {
         self.port.cannot_receive()
     }
 
+    fn permit(&mut self, permit: crate::output::Permit) {
+        self.port.permit(permit);
+    }
+
     fn notes(&self) -> Vec<String> {
         let path = self.path.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = path.notes().map(|note| format!("{}: {note}", self.port.facts().address));

@@ -16,6 +16,7 @@ mod generate;
 mod link;
 pub mod loopback;
 pub mod null;
+pub mod output;
 pub mod pcap;
 mod slots;
 
@@ -217,6 +218,10 @@ pub trait Port: Send {
         let text = format!("{}: queue {queue} does not make its own frames", self.facts().address);
         Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
+
+    /// What may be done to write the files of queues that are opened from now on; nothing unless it
+    /// is called.
+    fn permit(&mut self, _permit: output::Permit) {}
 
     /// What the interface itself has counted, for the audit; `None` where there is no interface.
     fn interface_counters(&self) -> Option<InterfaceCounters> {

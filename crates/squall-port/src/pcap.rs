@@ -18,7 +18,9 @@ use squall_pcap::{
 
 use crate::{
     Address, BATCH, ETHERNET, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue,
-    Segmentation, SendError, Slots, Timestamps, TxBatch, TxQueue, fault::Faults,
+    Segmentation, SendError, Slots, Timestamps, TxBatch, TxQueue,
+    fault::Faults,
+    output::{self, Permit, Room},
 };
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -58,6 +60,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         facts,
         path: path.into(),
         epoch: u64::from(seconds) * Nanos::SECOND.0,
+        permit: Permit::default(),
         opened: false,
     })))
 }
@@ -78,6 +81,7 @@ struct PcapPort {
     facts: PortFacts,
     path: Box<Path>,
     epoch: u64,
+    permit: Permit,
     opened: bool,
 }
 
@@ -99,7 +103,8 @@ impl Port for PcapPort {
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
         self.facts.check_tx(queue, max_frame)?;
         self.once()?;
-        let writer = Writer::create(&self.path).map_err(|error| in_file(&self.path, &error))?;
+        let writer =
+            Writer::create(&self.path, self.permit).map_err(|error| in_file(&self.path, &error))?;
         Ok(Box::new(PcapTx {
             slots: Slots::new(BATCH, max_frame as usize),
             lent: Lent::default(),
@@ -126,6 +131,10 @@ impl Port for PcapPort {
             failure: None,
         }))
     }
+
+    fn permit(&mut self, permit: Permit) {
+        self.permit = permit;
+    }
 }
 
 fn in_file(path: &Path, error: &io::Error) -> io::Error {
@@ -150,6 +159,7 @@ struct Writer {
     /// Octets of the file, up to the end of its last whole record; `None` where it cannot be cut (a
     /// pipe).
     len: Option<u64>,
+    room: Room,
 }
 
 enum Format {
@@ -158,8 +168,8 @@ enum Format {
 }
 
 impl Writer {
-    fn create(path: &Path) -> io::Result<Self> {
-        let mut file = File::create(path)?;
+    fn create(path: &Path, permit: Permit) -> io::Result<Self> {
+        let mut file = output::create(path, permit)?;
         let mut head = Vec::new();
         let format = if path.extension().is_some_and(|suffix| suffix == "pcapng") {
             let interface = InterfaceFormat::default();
@@ -174,7 +184,8 @@ impl Writer {
         file.write_all(&head)?;
         let len =
             file.metadata().ok().filter(std::fs::Metadata::is_file).map(|_| head.len() as u64);
-        Ok(Self { file, format, octets: Vec::new(), len })
+        let room = Room::of(&file, permit);
+        Ok(Self { file, format, octets: Vec::new(), len, room })
     }
 
     /// Adds a record to those that [`Self::write_out`] writes; where it ends.
@@ -193,7 +204,10 @@ impl Writer {
     /// How many of the records that end at `ends` are in the file now; fewer than all only with an
     /// error. Of the one that is not whole nothing stays, as far as a file can be cut.
     fn write_out(&mut self, ends: &[usize]) -> (usize, Option<io::Error>) {
-        let (at, failure) = write_as_much(&mut self.file, &self.octets);
+        let (at, failure) = match self.room.take(self.octets.len(), &self.file) {
+            Ok(()) => write_as_much(&mut self.file, &self.octets),
+            Err(full) => (0, Some(full)),
+        };
         self.octets.clear();
         (self.settle(ends, at, failure.is_some()), failure)
     }
@@ -448,7 +462,7 @@ mod tests {
     fn of_a_record_that_was_cut_nothing_stays_and_it_is_not_counted() {
         let path =
             std::env::temp_dir().join(format!("squall-port-full-{}.pcap", std::process::id()));
-        let mut writer = Writer::create(&path).unwrap();
+        let mut writer = Writer::create(&path, Permit::default()).unwrap();
         let whole = writer.add(1, &[0x55; 100]).unwrap();
         writer.add(1, &[0x55; 100]).unwrap();
         // The disk is full within the second record.

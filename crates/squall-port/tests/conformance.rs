@@ -55,8 +55,11 @@ fn check_file(suffix: &str) {
     let file = std::env::temp_dir().join(format!("squall-port-{}.{suffix}", std::process::id()));
     let name = file.display();
     std::fs::write(&file, "").expect("the temporary directory is writable");
-    let open =
-        &mut || Ok((port(&format!("pcap:{name}"))?, Some(port(&format!("pcap:{name},read"))?)));
+    let open = &mut || {
+        let mut sending = port(&format!("pcap:{name}"))?;
+        sending.permit(squall_port::output::Permit::FORCE);
+        Ok((sending, Some(port(&format!("pcap:{name},read"))?)))
+    };
     check(Bench { open, stored: true });
     std::fs::remove_file(&file).expect("the file was written");
 }

@@ -23,7 +23,7 @@ const QUIET: Duration = Duration::from_millis(200);
 /// Captures from `ports` into `file` until `count` packets, `duration_s`, or a signal.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
-#[pyo3(signature = (ports, file, *, filter, duration_s, count, snaplen, format, compress, rotate_octets, rotate_s, rotate_count, ring_files, buffer, on_full))]
+#[pyo3(signature = (ports, file, *, filter, duration_s, count, snaplen, format, compress, rotate_octets, rotate_s, rotate_count, ring_files, buffer, on_full, force))]
 pub fn capture(
     py: Python<'_>,
     ports: Vec<String>,
@@ -40,6 +40,7 @@ pub fn capture(
     ring_files: Option<u32>,
     buffer: usize,
     on_full: &str,
+    force: bool,
 ) -> PyResult<Report> {
     let bad = |what: String| PyValueError::new_err(what);
     let options = Options {
@@ -80,7 +81,7 @@ pub fn capture(
         ..Options::default()
     };
     let session = Session {
-        options: RunOptions { filter, ..RunOptions::default() },
+        options: RunOptions { filter, force: Some(force), ..RunOptions::default() },
         capture: Some(Capture { options, ..squall::Capture::default() }),
         command: "python".into(),
         ..Session::listen_on(&ports).map_err(to_py)?

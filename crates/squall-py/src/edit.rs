@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use pyo3::{exceptions::PyValueError, prelude::*};
 use squall::{
     edit::{Edited, Settings, Split, edit as edit_captures, edits::Edits, set},
+    output::Permit,
     units::Nanos,
 };
 
@@ -21,7 +22,7 @@ pub fn edits_of(asked: &[(String, String)]) -> PyResult<Edits> {
 /// What was done, as JSON; a signal's exception ends it.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
-#[pyo3(signature = (inputs, out, *, edits, merge, split_count, split_time_ns, split_flows, cache))]
+#[pyo3(signature = (inputs, out, *, edits, merge, split_count, split_time_ns, split_flows, cache, force))]
 pub fn edit(
     py: Python<'_>,
     inputs: Vec<PathBuf>,
@@ -32,6 +33,7 @@ pub fn edit(
     split_time_ns: Option<u64>,
     split_flows: bool,
     cache: Option<PathBuf>,
+    force: bool,
 ) -> PyResult<String> {
     let split = match (split_count, split_time_ns, split_flows) {
         (None, None, false) => None,
@@ -44,7 +46,8 @@ pub fn edit(
             return Err(PyValueError::new_err(expected));
         }
     };
-    let settings = Settings { edits: edits_of(&edits)?, merge, split, cache };
+    let permit = if force { Permit::FORCE } else { Permit::default() };
+    let settings = Settings { edits: edits_of(&edits)?, merge, split, cache, permit };
     let edited =
         interruptible(py, |go_on| Ok(edit_captures(&inputs, &out, &settings, |_| go_on())?))?;
     Ok(Edited { command: "python".into(), ..edited }.to_json())

@@ -379,7 +379,9 @@ fn missed(
             "port_full" => ReasonCode::PortBound,
             "port_lost" => ReasonCode::PortLost,
             "link_down" => ReasonCode::LinkDown,
-            "unresolved" | "ports_exhausted" | "limit" | "disabled" => ReasonCode::NotDone,
+            "unresolved" | "ports_exhausted" | "limit" | "disabled" | "after_the_end" => {
+                ReasonCode::NotDone
+            }
             _ => ReasonCode::PortRefused,
         };
         match by_code.iter_mut().find(|(c, _)| *c == code) {

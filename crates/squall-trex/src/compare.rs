@@ -182,6 +182,8 @@ impl File<'_> {
 const MARGIN: usize = 256;
 
 fn run(profile: Profile, options: RunOptions) -> Result<(), Error> {
+    // Into a folder of its own.
+    let options = RunOptions { force: Some(true), ..options };
     Session::new(profile).with(options)?.open()?.start()?.finish().map(drop)
 }
 

@@ -9,7 +9,7 @@ use squall_capture::{
 use squall_engine::{MakeTap, PortRx, Snapshot};
 use squall_options::CaptureOptions;
 use squall_pcap::{InterfaceFormat, LinkType};
-use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, Tap};
+use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, Tap, output::Permit};
 use squall_profile::Profile;
 use squall_units::Nanos;
 
@@ -115,10 +115,13 @@ impl Capturing {
         capture: &Capture,
         ports: &[Box<dyn Port>],
         expression: Option<&str>,
-        virtual_time: bool,
+        (virtual_time, force): (bool, bool),
     ) -> Result<Self, Error> {
         let mut options = capture.options.clone();
         options.virtual_time = virtual_time;
+        if force {
+            options.permit = Permit::FORCE;
+        }
         if virtual_time && options.on_full == OnFull::default() {
             // A file waits until there is room.
             options.on_full = OnFull::Wait;
@@ -133,7 +136,9 @@ impl Capturing {
         let (format, snaplen) = (options.format, options.snaplen);
         let buffer_kept = options.pre_trigger.as_ref().map(|pre| pre.keep);
         let running = Running::start(options).map_err(|error| match error.kind() {
-            std::io::ErrorKind::InvalidInput => Error::Usage(error.to_string()),
+            std::io::ErrorKind::InvalidInput | std::io::ErrorKind::AlreadyExists => {
+                Error::Usage(error.to_string())
+            }
             _ => Error::Environment(error.to_string()),
         })?;
         Ok(Self { running, format, snaplen, buffer_kept })

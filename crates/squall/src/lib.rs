@@ -45,6 +45,7 @@ mod ports;
 pub mod probe;
 pub mod recordings;
 pub mod replay;
+mod room;
 pub mod selftest;
 mod session;
 mod sources;
@@ -81,7 +82,7 @@ pub use squall_plan::{
 };
 pub use squall_port::{
     Address, AddressError, CommonClock, PortFacts, Timestamps, elsewhere::KIND as ELSEWHERE,
-    monotonic,
+    monotonic, output,
 };
 pub use squall_port_linux::{
     Channels, InterfaceInfo, InterfaceState, Offload, Permissions, Timestamping, Xdp, XdpFeatures,

@@ -1,12 +1,15 @@
 //! Captures as what is sent: where they are read from, and what became of them.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use squall_engine::Replayed;
 use squall_measure::{census::Share, flow};
-use squall_plan::PlanReplay;
+use squall_plan::{Plan, PlanReplay, PortLimits};
 use squall_port::ETHERNET;
-use squall_replay::{Chunk, Gap, Reader, Replay, Timing, stats::Summary};
+use squall_replay::{
+    Chunk, Departure, Gap, Reader, Replay, ReplayError, Survey, Timing, stats::Summary,
+};
+use squall_units::Picos;
 
 pub use squall_replay::{Decimal, Ramp, Speed, input};
 
@@ -63,6 +66,101 @@ pub fn filter(expression: &str) -> Result<Arc<squall_bpf::classic::Filter>, Erro
     Ok(Arc::new(filter.program.clone()))
 }
 
+/// Reads into the captures of a plan before anything is sent, as far as that is quick: a survey for
+/// each replay that leaves here by ports of these `limits`.
+///
+/// # Errors
+/// [`Error::Usage`]: a frame would be due after the last instant of a run.
+pub(crate) fn survey(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Option<Survey>>, Error> {
+    let survey = |replay: &PlanReplay| {
+        // Attacks are made while they are sent, at times that rates set.
+        if !replay.is_here() || replay.fixed {
+            return Ok(None);
+        }
+        let wrong = |what: String| Err(Error::Usage(format!("replay {:?}: {what}", replay.name)));
+        let Some(left) = Picos::LONGEST_RUN.0.checked_sub(replay.start.0).filter(|left| *left > 0)
+        else {
+            return wrong(format!("it starts after {LONGEST}, where every run ends"));
+        };
+        let (num, den) = replay.speed;
+        let horizon = u128::from(left) * u128::from(num) / u128::from(den);
+        let horizon = Picos(u64::try_from(horizon).unwrap_or(u64::MAX)).min(LAST);
+        let longest = replay.ports.iter().map(|&port| limits[port].max_frame).collect();
+        let survey = Reader::survey(&replay.replay, longest, horizon)
+            .map_err(|error| Error::Usage(error.to_string()))?;
+        // Whoever sets an end does not ask for what is due after it.
+        let ends = plan.stop.duration.is_some() || plan.stop.octets.is_some();
+        let Some(survey) = survey else { return Ok(None) };
+        if !ends && replay.end.is_none() {
+            let most = plan.stop.packets.unwrap_or(u64::MAX);
+            if let Some(what) = too_late(&replay.replay, &survey, horizon, most) {
+                return wrong(what);
+            }
+        }
+        Ok(Some(survey))
+    };
+    plan.replays.iter().map(survey).collect()
+}
+
+/// As [`Picos::LONGEST_RUN`], in words.
+const LONGEST: &str = "106 days";
+/// The last instant of a schedule that is one.
+const LAST: Picos = Picos(Departure::NEVER.0 - 1);
+
+/// What of a replay is due after `horizon` on its schedule, if any of its first `most` frames is.
+fn too_late(replay: &Replay, survey: &Survey, horizon: Picos, most: u64) -> Option<String> {
+    let days = |due: Picos| match due {
+        due if due > LAST => "more than 213 days".to_owned(),
+        due => format!("{:.1} days", due.0 as f64 / 1e12 / 86_400.0),
+    };
+    let text = |what: String, hint: &str| {
+        Some(format!("{what}, and every run ends after {LONGEST}\n  try {hint}"))
+    };
+    let frames: u64 = survey.ports.iter().map(|(frames, _)| frames).sum();
+    if let Some((number, due)) = survey.beyond.filter(|(number, _)| *number <= most) {
+        let of = if survey.whole { format!(" of {frames}") } else { String::new() };
+        let what = format!("packet {number}{of} is due {} after the start", days(due));
+        return text(what, "--maxsleep 1000 (longest_gap), a higher speed, or --duration");
+    }
+    // Of a part the others' frames count, too; and a ramp has another length in each loop.
+    if !survey.whole || !replay.part.is_whole() || matches!(replay.timing, Timing::Ramp { .. }) {
+        return None;
+    }
+    let most = replay.limit.unwrap_or(u64::MAX).min(most);
+    let loops = replay.loops.min(most.div_ceil(frames.max(1)));
+    let last = u128::from(loops.saturating_sub(1)) * u128::from(survey.end.0);
+    if last + u128::from(survey.last.0) <= u128::from(horizon.0) {
+        return None;
+    }
+    let first = horizon.0.saturating_sub(survey.last.0) / survey.end.0.max(1) + 2;
+    let what = format!(
+        "a loop takes {} with its delay, so loop {first} of {} would not end in time",
+        days(survey.end),
+        replay.loops
+    );
+    text(what, "fewer loops, --maxsleep (longest_gap), a higher speed, or --duration")
+}
+
+/// Of a replay that came to the end of the run by itself, how many frames of each port never left,
+/// because they are due after that. It is then said in `replayed`, too.
+pub(crate) fn left_over(replayed: &mut Replayed) -> Vec<u64> {
+    match replayed.source.unsent() {
+        Ok(Some(unsent)) => {
+            let count: u64 = unsent.iter().sum();
+            if count > 0 {
+                let sent: u64 = replayed.source.sent().iter().map(|sent| sent.attempted).sum();
+                replayed.error = Some(ReplayError::Beyond { unsent: count, asked: sent + count });
+            }
+            unsent
+        }
+        Ok(None) => Vec::new(),
+        Err(error) => {
+            replayed.error = Some(error);
+            Vec::new()
+        }
+    }
+}
+
 /// `ports` are those of the replay, in its order.
 pub(crate) fn report(
     planned: &PlanReplay,
@@ -109,8 +207,13 @@ pub(crate) fn report(
 
 /// What the verdict has to know of reading, in `sources`: for how long before the end a capture that
 /// came too late kept frames back, where a rate says that there were some, and what it could not be
-/// read for.
-pub(crate) fn tell(replay: &Replay, replayed: &Replayed, sources: &mut [SourceRecord]) {
+/// read for. `unsent` are frames that are due after the end, by the names of ports.
+pub(crate) fn tell(
+    replay: &Replay,
+    replayed: &Replayed,
+    unsent: &BTreeMap<String, u64>,
+    sources: &mut [SourceRecord],
+) {
     let has_rate = match replay.timing {
         Timing::Paced { gap, .. } => !matches!(gap, Gap::Zero),
         Timing::Ramp { .. } => true,
@@ -119,6 +222,18 @@ pub(crate) fn tell(replay: &Replay, replayed: &Replayed, sources: &mut [SourceRe
     for source in sources.iter_mut().filter(|source| source.replay == Some(replayed.number)) {
         source.unread_s = if has_rate { replayed.dry.as_secs_f64() } else { 0.0 };
         source.lag_s += replayed.stretched.as_secs_f64();
+        let unsent = source
+            .ports
+            .first()
+            .and_then(|port| unsent.get(port))
+            .copied()
+            .filter(|unsent| *unsent > 0);
+        if let Some(unsent) = unsent {
+            source.asked += unsent;
+            *source.not_sent.entry("after_the_end".to_owned()).or_default() += unsent;
+            let missing: u64 = source.not_sent.values().sum();
+            source.not_sent_ratio = missing as f64 / source.asked as f64;
+        }
         source.fault = replayed.error.as_ref().map(ToString::to_string);
     }
 }

@@ -1,6 +1,7 @@
 //! From a profile to a report.
 
 use std::{
+    collections::BTreeMap,
     io,
     path::Path,
     sync::{Arc, OnceLock},
@@ -275,6 +276,11 @@ impl Session {
     /// What the options say of captures and flows, unless that is known.
     fn resolve(&mut self) -> Result<(), Error> {
         self.options.check().map_err(Error::Usage)?;
+        if self.profile.stop.duration.is_some_and(|time| Picos::from(time) > Picos::LONGEST_RUN) {
+            return Err(Error::Usage(
+                "the duration is too long: a run ends after 106 days\n  try a shorter one".into(),
+            ));
+        }
         self.criteria()?;
         if let (None, Some(capture)) = (&self.capture, &self.options.capture) {
             self.capture = Some(Capture::of(capture, &self.profile)?);
@@ -298,6 +304,11 @@ impl Session {
     /// Whether ports receive too.
     fn receives(&self) -> bool {
         self.options.receive.unwrap_or(true)
+    }
+
+    /// Whether files may be overwritten and disks filled.
+    fn forces(&self) -> bool {
+        self.options.force.unwrap_or(false)
     }
 
     fn cpus(&self) -> Option<&[u32]> {
@@ -545,6 +556,9 @@ impl Session {
         })?;
         let virtual_time = self.settle(&mut limits);
         let (mut plan, claim) = self.claim(&limits, virtual_time)?;
+        let surveys = crate::replay::survey(&plan, &limits)?;
+        let permits = crate::room::permits(&plan, &ports, &surveys, self.forces())?;
+        ports.iter_mut().zip(permits).for_each(|(port, permit)| port.permit(permit));
         let readers = readers(&plan, &limits)?;
         let again = self.profile.flows.as_ref().and_then(|flows| flows.replay.as_ref());
         let for_ever = again.is_some_and(|again| again.loops == 0);
@@ -774,7 +788,10 @@ impl Opened {
         let filter = options.filter.as_deref();
         let fingerprint = options.fingerprint.unwrap_or(false);
         let capturing = capture
-            .map(|c| Capturing::start(c, &self.ports, filter, self.virtual_time))
+            .map(|c| {
+                let how = (self.virtual_time, self.session.forces());
+                Capturing::start(c, &self.ports, filter, how)
+            })
             .transpose()?;
         if let Some(capturing) = &capturing {
             self.take
@@ -833,7 +850,10 @@ impl Opened {
             squall_engine::ready(Arc::new(self.plan.clone()), self.ports, settings, self.readers);
         let ready = ready.map_err(|e| match e {
             squall_engine::EngineError::Port { error, .. }
-                if error.kind() == io::ErrorKind::InvalidInput =>
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidInput | io::ErrorKind::AlreadyExists
+                ) =>
             {
                 Error::Usage(error.to_string())
             }
@@ -1439,7 +1459,7 @@ impl Run {
         let (stopped_by, would_end) = (self.stopped_by.get().copied(), self.would_end());
         let start = self.running.start();
         let first_attack = self.first_attack();
-        let outcome = self.running.finish()?;
+        let mut outcome = self.running.finish()?;
         let workers = outcome.workers.iter().map(Counters::from);
         let totals = Totals::of(names.iter().map(String::as_str), ports, wall_offset_ns, workers);
         if let Some(capturing) = &self.capturing {
@@ -1474,8 +1494,21 @@ impl Run {
             let (name, of) = (plan.name_of(*part), of.join(", "));
             format!("{name:?} never began: {of}, which it waits for, did not end before the run")
         }));
-        for replayed in &outcome.replayed {
+        let ended_by = match stopped_by {
+            Some(why) => why,
+            None => ended_by(&report, elapsed, self.virtual_time),
+        };
+        let port_lost = !merged.facts(ended_by, &report).lost.is_empty();
+        let mut unsent = BTreeMap::new();
+        for replayed in &mut outcome.replayed {
             let replaying = &plan.replays[replayed.number as usize];
+            let by_itself = ended_by == EndedBy::Done && replaying.end.is_none() && !port_lost;
+            if by_itself && replayed.error.is_none() {
+                let names = replaying.ports.iter().map(|&port| report.ports[port].name.clone());
+                let left =
+                    names.zip(crate::replay::left_over(replayed)).collect::<BTreeMap<_, _>>();
+                unsent.insert(replayed.number, left);
+            }
             let port = |&port: &usize| (&report.ports[port], merged.retried(replayed.number, port));
             let ports: Vec<_> = replaying.ports.iter().map(port).collect();
             let made = crate::replay::report(replaying, replayed, &ports, duration.as_secs_f64());
@@ -1506,16 +1539,13 @@ impl Run {
         }
         for replayed in &outcome.replayed {
             let replay = &plan.replays[replayed.number as usize].replay;
-            crate::replay::tell(replay, replayed, &mut report.sources);
+            let unsent = unsent.remove(&replayed.number).unwrap_or_default();
+            crate::replay::tell(replay, replayed, &unsent, &mut report.sources);
         }
         if let Some(load) = load {
             report.sources.extend(sources::flows(&load, &kept, first_attack));
             report.flows = Some(load);
         }
-        let ended_by = match stopped_by {
-            Some(why) => why,
-            None => ended_by(&report, elapsed, self.virtual_time),
-        };
         let stopped = matches!(ended_by, EndedBy::Stopped | EndedBy::Criterion)
             || ended_by.signal().is_some();
         for source in report.sources.iter_mut().filter(|source| source.ended_by.is_empty()) {

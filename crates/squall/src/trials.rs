@@ -318,6 +318,8 @@ pub struct Trials<'a> {
     virtual_time: bool,
     /// Of each port, bits per second; `None`: not known.
     speeds: Vec<Option<u64>>,
+    /// A trial has begun before.
+    began: bool,
 }
 
 impl<'a> Trials<'a> {
@@ -342,7 +344,15 @@ impl<'a> Trials<'a> {
             Place::Here => planned.limits.iter().map(|limit| limit.speed_bps).collect(),
             Place::Nodes(nodes) => nodes.speeds(&profile),
         };
-        Ok(Self { profile, options, place, stop, virtual_time: planned.virtual_time, speeds })
+        Ok(Self {
+            profile,
+            options,
+            place,
+            stop,
+            virtual_time: planned.virtual_time,
+            speeds,
+            began: false,
+        })
     }
 
     /// The streams as a method uses them. `most`: what a port sends at most; `None`: what its link
@@ -465,6 +475,10 @@ impl<'a> Trials<'a> {
 
     fn job<'t>(&self, trial: &'t Trial) -> Result<Job<'t>, Halt> {
         let mut options = RunOptions { duration: None, packets: None, ..self.options.clone() };
+        if self.began {
+            // Each trial writes the same files.
+            options.force = Some(true);
+        }
         // RFC 2544 §23: 2 s for frames that are on their way.
         options.linger.get_or_insert(Time::from_secs(if self.virtual_time { 0 } else { 2 }));
         Ok(Job {
@@ -481,6 +495,7 @@ impl<'a> Trials<'a> {
 impl Runner for Trials<'_> {
     fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
         let job = self.job(trial)?;
+        self.began = true;
         match self.place.run(job, self.stop).map_err(halt)? {
             Some(ran) => measured(trial, ran).map_err(halt),
             None => Err(Halt::Stopped),

@@ -237,7 +237,9 @@ fn of_a_link(link: Link, folder: &Folder, way: Way) -> Result<Report, Box<dyn Er
 
 /// The sender's streams, with what is captured of the file that it wrote.
 fn of_a_file(folder: &Folder, way: Way) -> Result<Report, Box<dyn Error>> {
-    let address = format!("pcap:{}", folder.0.join("in.pcap").display());
+    let file = folder.0.join("in.pcap");
+    let _ = std::fs::remove_file(&file);
+    let address = format!("pcap:{}", file.display());
     let sent = run(Session::new(profile(&address, None)?))?;
     let session = Session::listen([("A", format!("{address},read"))]);
     let filter = way.filter.then(|| FILTER.to_owned());

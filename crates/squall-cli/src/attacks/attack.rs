@@ -176,7 +176,8 @@ pub struct OfAttacks;
 
 impl Choice for OfAttacks {
     fn has(name: &str) -> bool {
-        ["duration", "abort_if", "cpus", "seed", "clock", "labels", "fingerprint"].contains(&name)
+        ["duration", "abort_if", "cpus", "seed", "clock", "force", "labels", "fingerprint"]
+            .contains(&name)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod cli;
 mod examples;
+mod files;
 mod guarded;
 mod options;
 mod recv_tools;

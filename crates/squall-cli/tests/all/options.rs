@@ -87,7 +87,8 @@ fn options_of_tcpreplay_mean_here_what_they_mean_there() {
     assert_eq!(folder.run(&["edit", "in.pcap", "cut.pcap", "--snaplen", "20", "-q"]).0, 0);
     for (option, expected) in [(&[][..], 20), (&["--pktlen"], folder.packets("in.pcap")[0].1.len())]
     {
-        let args = [&["replay", "cut.pcap", "-i", "pcap:out.pcap", "-q"], option].concat();
+        let args =
+            [&["replay", "cut.pcap", "-i", "pcap:out.pcap", "-q", "--force"], option].concat();
         assert_eq!(folder.run(&args).0, 0);
         assert_eq!(folder.packets("out.pcap")[0].1.len(), expected);
     }
@@ -201,7 +202,7 @@ fn what_is_counted_as_sent_into_a_file_is_in_the_file() {
     let send = |port: &str| {
         format!(
             "send --port {port} --packet eth/ipv4/udp --rate 1kpps --count 10000 --json \
-             report.json"
+             report.json --force"
         )
     };
     let (status, _, err) = folder.run(&send("pcap:/dev/full").split(' ').collect::<Vec<_>>());

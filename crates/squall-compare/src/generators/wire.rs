@@ -59,7 +59,10 @@ fn capture(octets: u32, folder: &Path) -> Result<Frame, Error> {
         }],
     });
     let profile = squall::Profile::from_value(&profile, "squall compare")?;
-    Session::new(profile).open()?.start()?.finish()?;
+    let mut session = Session::new(profile);
+    // The folder is the comparison's own.
+    session.options.force = Some(true);
+    session.open()?.start()?.finish()?;
     let failed = |error: String| Error::Environment(format!("{}: {error}", capture.display()));
     let mut reader = CaptureReader::open(&capture).map_err(|e| failed(e.to_string()))?;
     let packet = reader.next().map_err(|e| failed(e.to_string()))?;

@@ -274,6 +274,9 @@ struct NewCapture {
     rotate_packets: Option<u64>,
     ring: Option<u32>,
     compress: Option<String>,
+    /// Overwrite `file` if it exists, and fill its disk to more than 95 %.
+    #[serde(default)]
+    force: bool,
     /// Count each flow, too: `/runs/{id}/conversations` and `/runs/{id}/endpoints`.
     #[serde(default)]
     received_flows: bool,
@@ -655,6 +658,7 @@ async fn capture(
             capture,
             filter: new.filter,
             received_flows: new.received_flows.then_some(true),
+            force: Some(new.force),
             ..RunOptions::default()
         };
         let mut session = Session::listen_on(&new.ports)?.with(options)?;

@@ -50,7 +50,11 @@ fn profile(folder: &Folder, out: &str, more: &str) -> Profile {
 fn run(folder: &Folder, out: &str, more: &str) -> Result<(Report, Vec<Row>), Error> {
     let labels = folder.file("labels.csv");
     let session = Session {
-        options: squall::RunOptions { labels: Some(labels.clone()), ..Default::default() },
+        options: squall::RunOptions {
+            labels: Some(labels.clone()),
+            force: Some(true),
+            ..Default::default()
+        },
         ..Session::new(profile(folder, out, more))
     };
     let report = session.open()?.start()?.finish()?;

@@ -77,7 +77,8 @@ fn numbers(path: &Path) -> Vec<u8> {
 }
 
 fn run(inputs: &[PathBuf], out: &Path, settings: &Settings) -> Edited {
-    edit(inputs, out, settings, |_| true).unwrap()
+    let settings = Settings { permit: squall::output::Permit::FORCE, ..settings.clone() };
+    edit(inputs, out, &settings, |_| true).unwrap()
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! is in `timed`; what looks at its own process, or keeps the machine busy, is by itself.
 
 mod attack;
+mod bounds;
 mod edit;
 mod exact;
 mod examples;

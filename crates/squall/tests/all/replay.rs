@@ -84,7 +84,10 @@ fn plain(files: &[&Path]) -> Replay {
 
 fn run(replay: Replay, ports: &[&str]) -> Report {
     let names = ["A", "B"].into_iter().zip(ports.iter().copied());
-    Session::replay(replay, names).open().unwrap().start().unwrap().finish().unwrap()
+    let mut session = Session::replay(replay, names);
+    // The same file again and again.
+    session.options.force = Some(true);
+    session.open().unwrap().start().unwrap().finish().unwrap()
 }
 
 /// What `replay` writes into a capture, and its report.
@@ -353,6 +356,7 @@ fn a_replay_that_cannot_be_says_why() {
     let fault = report.replays[0].clone().fault.unwrap();
     assert!(fault.contains("no packets to send"), "{fault}");
     let port = format!("pcap:{}", out.display());
+    let port = port.replace("out.pcap", "other.pcap");
     let refused =
         |replay: Replay| Session::replay(replay, [("A", &*port)]).open().err().unwrap().to_string();
     let missing = refused(plain(&[&folder.path("none.pcap")]));
@@ -445,7 +449,7 @@ fn what_was_not_sent_is_in_no_flow() {
     // The reader is many loops ahead when time is up. A loop takes 399 us: its first frame leaves
     // with the last of the one before, and so 4 frames of the next loop leave within 4 us more.
     for loops in [0, 20] {
-        let port = format!("pcap:{}", folder.path("stopped.pcap").display());
+        let port = format!("pcap:{}", folder.path(&format!("stopped-{loops}.pcap")).display());
         let mut session = Session::replay(Replay { loops: 0, ..plain(&[&capture]) }, [("A", port)]);
         session.profile.stop.duration = Some(squall::units::Nanos(loops * 399_000 + 4_000));
         let replay = session.open().unwrap().start().unwrap().finish().unwrap().replays.remove(0);

@@ -212,6 +212,7 @@ fn a_replay_begins_and_ends_when_its_profile_says_and_at_its_multiple() {
         );
         let mut session = Session::new(parsed(&text));
         session.options.mult = multiplier.map(|text| text.parse().unwrap());
+        session.options.force = Some(true);
         session.open().unwrap().start().unwrap().finish().unwrap();
         let mut reader = squall_pcap::CaptureReader::open(&out).unwrap();
         let mut times = Vec::new();
@@ -409,6 +410,7 @@ fn on_virtual_time_all_leave_by_one_clock_in_the_order_of_their_instants() {
     let again = capture(&folder, "c.pcap", 200, 1);
     let once = || {
         let file = folder.0.join("mix.pcap");
+        let _ = std::fs::remove_file(&file);
         let text = format!(
             "[ports]\nA = \"pcap:{}\"\n{}{}{}",
             file.display(),
@@ -489,6 +491,7 @@ fn the_parts_of_a_mix_together_have_the_frames_and_labels_of_the_whole() {
         session.options.part = part.map(|part| part.parse().unwrap());
         session.options.fingerprint = Some(true);
         session.options.labels = Some(labels.clone());
+        session.options.force = Some(true);
         let report = session.open().unwrap().start().unwrap().finish().unwrap();
         assert!(report.sources.iter().all(|source| source.sent == source.asked));
         let print = report.ports[0].tx.fingerprint.clone().unwrap();
