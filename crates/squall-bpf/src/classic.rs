@@ -1,11 +1,13 @@
 //! Classic BPF (McCanne and Jacobson, 1993): what capture filters are compiled to. A [`Filter`] is
 //! checked once, as the kernel's `bpf_check_classic` does, and then runs on any octets without
-//! failing.
+//! failing. Longer programs than the kernel takes, and programs with loops, run here only.
 
 use std::fmt;
 
+use crate::reduce::reduce;
+
 /// `struct sock_filter`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Instruction {
     pub code: u16,
     pub jt: u8,
@@ -13,8 +15,8 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// A checked program: every jump goes forward to an instruction that is there, and every way ends
-/// in a return.
+/// A checked program: every jump goes to an instruction that is there, and every way ends in a
+/// return, or goes around a loop for too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Vec<Instruction>);
 
@@ -33,26 +35,31 @@ impl fmt::Display for BadFilter {
 
 impl std::error::Error for BadFilter {}
 
-/// BPF_MAXINSNS.
-const MOST: usize = 4096;
+/// Instructions that the kernel takes: BPF_MAXINSNS.
+pub const KERNEL_INSTRUCTIONS: usize = 4096;
+/// More than libpcap makes of the longest expression.
+const MOST: usize = 1 << 18;
 /// BPF_MEMWORDS.
-const WORDS: usize = 16;
+pub(crate) const WORDS: usize = 16;
+/// Jumps back in one run, after which a frame does not match. libpcap loops for `protochain` alone:
+/// once for each header of a chain, which has 8 octets or more, in at most 256 KiB of a packet.
+const MOST_TURNS: u32 = 1 << 15;
 
-const LD: u16 = 0x00;
-const LDX: u16 = 0x01;
-const ST: u16 = 0x02;
-const STX: u16 = 0x03;
-const ALU: u16 = 0x04;
-const JMP: u16 = 0x05;
-const RET: u16 = 0x06;
+pub(crate) const LD: u16 = 0x00;
+pub(crate) const LDX: u16 = 0x01;
+pub(crate) const ST: u16 = 0x02;
+pub(crate) const STX: u16 = 0x03;
+pub(crate) const ALU: u16 = 0x04;
+pub(crate) const JMP: u16 = 0x05;
+pub(crate) const RET: u16 = 0x06;
 
 impl Filter {
     /// # Errors
-    /// What the kernel would refuse, too.
+    /// What the kernel would refuse, too, except for the number of instructions and for jumps back.
     pub fn new(program: Vec<Instruction>) -> Result<Self, BadFilter> {
         let bad = |instruction, problem| Err(BadFilter { instruction, problem });
         if program.is_empty() || program.len() > MOST {
-            return bad(0, "expected 1 to 4096 instructions");
+            return bad(0, "expected 1 to 262144 instructions");
         }
         for (at, insn) in program.iter().enumerate() {
             let room = program.len() - at - 1;
@@ -83,7 +90,9 @@ impl Filter {
                     _ => {}
                 },
                 JMP => match insn.code & 0xf0 {
-                    0x00 if insn.k as usize >= room => return bad(at, "a jump out of the program"),
+                    0x00 if target(at, insn.k).is_none_or(|to| to >= program.len()) => {
+                        return bad(at, "a jump out of the program");
+                    }
                     0x00 => {}
                     0x10..=0x40 if usize::from(insn.jt.max(insn.jf)) >= room => {
                         return bad(at, "a jump out of the program");
@@ -116,6 +125,25 @@ impl Filter {
         &self.0
     }
 
+    /// Whether the kernel, too, can run it: it takes no loops.
+    pub fn is_for_kernel(&self) -> bool {
+        let loops = |insn: &Instruction| insn.code == JMP && insn.k > i32::MAX as u32;
+        self.0.len() <= KERNEL_INSTRUCTIONS && !self.0.iter().any(loops)
+    }
+
+    /// A program that gives the same for every frame, without tests whose outcome is known from
+    /// tests before them; mostly a fraction as long. The same if it has loops.
+    pub fn reduced(self) -> Self {
+        // The one that was checked is never worse than what cannot be checked.
+        reduce(&self.0).and_then(|program| Self::new(program).ok()).unwrap_or(self)
+    }
+
+    /// No return of it takes a frame. Of a [reduced](Filter::reduced) program, which has no returns
+    /// that cannot be reached: no frame matches.
+    pub fn takes_nothing(&self) -> bool {
+        self.0.iter().all(|insn| insn.code & 7 != RET || insn.code & 0x18 == 0 && insn.k == 0)
+    }
+
     /// How many octets of the frame are to be kept; 0: none, it does not match. `wire_len`: octets
     /// that it had on the wire. Reading behind the end of `octets` does not match.
     #[inline]
@@ -138,9 +166,9 @@ impl Filter {
     fn step_through<O: Octets + ?Sized>(&self, octets: &O, wire_len: u32) -> Option<u32> {
         let (mut a, mut x) = (0u32, 0u32);
         let mut memory = [0u32; WORDS];
-        let mut at = 0;
+        let (mut at, mut turns) = (0usize, 0);
         loop {
-            // Checked: jumps go forward to what is there, and the last instruction returns.
+            // Checked: jumps go to what is there, and the last instruction returns.
             let Instruction { code, jt, jf, k } = self.0[at];
             at += 1;
             match code & 7 {
@@ -169,38 +197,61 @@ impl Filter {
                 ST => memory[k as usize] = a,
                 STX => memory[k as usize] = x,
                 ALU => {
-                    let by = if code & 8 == 0 { k } else { x };
-                    a = match code & 0xf0 {
-                        0x00 => a.wrapping_add(by),
-                        0x10 => a.wrapping_sub(by),
-                        0x20 => a.wrapping_mul(by),
-                        0x30 => a.checked_div(by)?,
-                        0x40 => a | by,
-                        0x50 => a & by,
-                        // As the kernel, and CPUs: by the low five bits.
-                        0x60 => a.wrapping_shl(by),
-                        0x70 => a.wrapping_shr(by),
-                        0x80 => a.wrapping_neg(),
-                        0x90 => a.checked_rem(by)?,
-                        _ => a ^ by,
-                    }
+                    a = alu(code & 0xf0, a, if code & 8 == 0 { k } else { x })?;
                 }
-                JMP if code & 0xf0 == 0 => at += k as usize,
+                JMP if code & 0xf0 == 0 => {
+                    if k > i32::MAX as u32 {
+                        turns += 1;
+                        if turns > MOST_TURNS {
+                            return None;
+                        }
+                    }
+                    at = at.wrapping_add_signed(k as i32 as isize);
+                }
                 JMP => {
                     let by = if code & 8 == 0 { k } else { x };
-                    let holds = match code & 0xf0 {
-                        0x10 => a == by,
-                        0x20 => a > by,
-                        0x30 => a >= by,
-                        _ => a & by != 0,
-                    };
-                    at += usize::from(if holds { jt } else { jf });
+                    at += usize::from(if holds(code & 0xf0, a, by) { jt } else { jf });
                 }
                 RET => return Some(if code & 0x18 == 0 { k } else { a }),
                 _ if code & 0x80 == 0 => x = a,
                 _ => a = x,
             }
         }
+    }
+}
+
+/// Where the jump at `at` goes, by a signed offset; `None` if that is before the program.
+fn target(at: usize, k: u32) -> Option<usize> {
+    (at + 1).checked_add_signed(k as i32 as isize)
+}
+
+/// Result of the arithmetic operation `op`; `None` for a division by zero, which ends a program.
+#[inline]
+pub(crate) fn alu(op: u16, a: u32, by: u32) -> Option<u32> {
+    Some(match op {
+        0x00 => a.wrapping_add(by),
+        0x10 => a.wrapping_sub(by),
+        0x20 => a.wrapping_mul(by),
+        0x30 => a.checked_div(by)?,
+        0x40 => a | by,
+        0x50 => a & by,
+        // As the kernel, and CPUs: by the low five bits.
+        0x60 => a.wrapping_shl(by),
+        0x70 => a.wrapping_shr(by),
+        0x80 => a.wrapping_neg(),
+        0x90 => a.checked_rem(by)?,
+        _ => a ^ by,
+    })
+}
+
+/// Whether the condition of the jump `op` holds.
+#[inline]
+pub(crate) fn holds(op: u16, a: u32, by: u32) -> bool {
+    match op {
+        0x10 => a == by,
+        0x20 => a > by,
+        0x30 => a >= by,
+        _ => a & by != 0,
     }
 }
 
@@ -298,9 +349,35 @@ mod tests {
     }
 
     #[test]
+    fn a_loop_ends_and_is_not_for_the_kernel() {
+        // Adds the octet at A until the sum is 40; 0 stays where it is for ever.
+        let chain = Filter::new(vec![
+            insn(0x00, 0, 0, 0),
+            insn(0x07, 0, 0, 0),
+            insn(0x50, 0, 0, 0),
+            insn(0x0c, 0, 0, 0),
+            insn(0x15, 0, 1, 40),
+            insn(0x06, 0, 0, 1),
+            insn(0x05, 0, 0, -6_i32 as u32),
+            insn(0x06, 0, 0, 0),
+        ])
+        .unwrap();
+        assert!(!chain.is_for_kernel());
+        let mut octets = [0; 64];
+        (octets[0], octets[8]) = (8, 32);
+        assert_eq!(chain.run(&octets, 64), 1);
+        octets[8] = 33;
+        assert_eq!(chain.run(&octets, 64), 0, "41 is 0, and so on without end");
+        octets[8] = 200;
+        assert_eq!(chain.run(&octets, 64), 0, "it leaves the frame");
+        assert_eq!(chain.clone().reduced(), chain);
+    }
+
+    #[test]
     fn what_could_fail_when_run_is_refused_before() {
         for (program, what) in [
             (vec![], "empty"),
+            (vec![insn(0x05, 0, 0, -2_i32 as u32), insn(0x06, 0, 0, 0)], "jump before the start"),
             (vec![insn(0x05, 0, 0, 1), insn(0x06, 0, 0, 0)], "jump behind the end"),
             (vec![insn(0x15, 0, 1, 0), insn(0x06, 0, 0, 0)], "branch behind the end"),
             (vec![insn(0x00, 0, 0, 0)], "no return"),

@@ -13,6 +13,7 @@ pub mod classic;
 mod insn;
 pub mod interpret;
 pub mod owner;
+mod reduce;
 pub mod tracepoints;
 
 pub use asm::{Asm, Label, MapId};

@@ -489,6 +489,9 @@ impl Port for PacketPort {
             _ => filter.program.clone(),
         };
         let Some(program) = self.program(&program) else { return Ok(false) };
+        if !sys::has_room_for(&program)? {
+            return Ok(false);
+        }
         self.filter = Some((program, filter.snaplen));
         Ok(true)
     }

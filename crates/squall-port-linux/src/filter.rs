@@ -9,7 +9,7 @@ use std::{
 };
 
 use libloading::Library;
-use squall_bpf::classic::{Filter, Instruction};
+use squall_bpf::classic::{Filter, Instruction, KERNEL_INSTRUCTIONS};
 use squall_port::{ETHERNET, PortFacts, Tags};
 
 /// As tcpdump: longer than any frame.
@@ -185,7 +185,7 @@ pub fn says_vlan(expression: &str) -> bool {
     expression.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == "vlan")
 }
 
-/// Octets of an expression: thousands of addresses, and less than a second of libpcap.
+/// Octets of an expression: some 850 addresses, for which libpcap takes about 3 s.
 const LONGEST: usize = 16 << 10;
 
 /// An open `pcap_t`.
@@ -204,13 +204,15 @@ fn check_length(expression: &str) -> Result<(), FilterError> {
     Err(FilterError::Expression { expression: start, problem })
 }
 
-/// A hint for an expression in the wrong order, after libpcap's own words.
-fn explained(mut problem: String, expression: &str) -> String {
-    if problem.contains("rejects all") && says_vlan(expression) {
-        problem += ": 'vlan' moves all later terms past the tag, so it must be first: 'vlan and \
-                    udp', not 'udp and vlan'";
+/// A program of libpcap's, checked and made shorter, or what is wrong with it.
+fn checked(program: Vec<Instruction>, expression: &str) -> Result<Filter, String> {
+    let filter = Filter::new(program).map_err(|error| error.to_string())?.reduced();
+    if filter.takes_nothing() && says_vlan(expression) {
+        return Err("it takes no frame: 'vlan' moves all later terms past the tag, so it must be \
+                    first: 'vlan and udp', not 'udp and vlan'"
+            .into());
     }
-    problem
+    Ok(filter)
 }
 
 impl Handle {
@@ -223,13 +225,14 @@ impl Handle {
         let text =
             CString::new(expression).map_err(|_| bad("a filter has no zero octets".into()))?;
         let mut program = Program { len: 0, insns: std::ptr::null_mut() };
-        // PCAP_NETMASK_UNKNOWN: `ip broadcast` is then refused. SAFETY: the handle is open, the
-        // text ends in a zero octet, and the program is ours to write.
+        // Without libpcap's optimizer, which makes some programs take other frames
+        // (docs/adr/0020-filters.md). PCAP_NETMASK_UNKNOWN: `ip broadcast` is then refused. SAFETY:
+        // the handle is open, the text ends in a zero octet, and the program is ours to write.
         let status = unsafe {
-            (self.pcap.compile)(self.handle, &raw mut program, text.as_ptr(), 1, u32::MAX)
+            (self.pcap.compile)(self.handle, &raw mut program, text.as_ptr(), 0, u32::MAX)
         };
         if status != 0 {
-            return Err(bad(explained(self.error(), expression)));
+            return Err(bad(self.error()));
         }
         // SAFETY: so many instructions are there until they are freed below.
         let insns = unsafe { std::slice::from_raw_parts(program.insns, program.len as usize) };
@@ -239,7 +242,7 @@ impl Handle {
             .collect();
         // SAFETY: compiled just now, and freed once.
         unsafe { (self.pcap.freecode)(&raw mut program) };
-        Filter::new(insns).map_err(|e| bad(e.to_string()))
+        checked(insns, expression).map_err(bad)
     }
 
     fn error(&self) -> String {
@@ -290,7 +293,7 @@ fn by_tcpdump(
         },
     };
     let mut command = Command::new(tcpdump);
-    command.args(["-ddd", "-s", &snaplen.to_string()]).stdin(Stdio::null());
+    command.args(["-O", "-ddd", "-s", &snaplen.to_string()]).stdin(Stdio::null());
     match frames {
         Frames::On(interface) => command.args(["-i", interface]),
         Frames::Of(link_type) => {
@@ -309,22 +312,27 @@ fn by_tcpdump(
         let words = String::from_utf8_lossy(&output.stderr);
         let last = words.lines().last().unwrap_or_default();
         let problem = last.strip_prefix("tcpdump: ").unwrap_or(last).to_owned();
-        return Err(bad(explained(problem, expression)));
+        return Err(bad(problem));
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let program = decimal(&text).ok_or_else(|| bad("tcpdump -ddd printed no program".into()))?;
-    Filter::new(program).map_err(|e| bad(e.to_string()))
+    checked(program, expression).map_err(bad)
 }
 
 /// Link types by the names that tcpdump -y takes.
-const LINK_NAMES: [(u16, &str); 12] = [
+const LINK_NAMES: [(u16, &str); 17] = [
     (0, "NULL"),
     (1, "EN10MB"),
+    (6, "IEEE802"),
     (9, "PPP"),
+    (10, "FDDI"),
     (101, "RAW"),
     (105, "IEEE802_11"),
+    (107, "FRELAY"),
     (108, "LOOP"),
     (113, "LINUX_SLL"),
+    (117, "PFLOG"),
+    (122, "IP_OVER_FC"),
     (127, "IEEE802_11_RADIO"),
     (192, "PPI"),
     (228, "IPV4"),
@@ -369,8 +377,8 @@ const LOAD: u16 = 0x20;
 const JUMP_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
-/// `program` as the kernel is to run it on a packet socket; `None` if the kernel does not show what
-/// it looks at.
+/// `program` as the kernel is to run it on a packet socket; `None` if it takes no such program, or
+/// does not show what the program looks at.
 pub(crate) fn for_socket(program: &Filter, sight: Sight) -> Option<Vec<Instruction>> {
     let insn = |code, jt, jf, k| Instruction { code, jt, jf, k };
     let ancillary = |what: i32| (libc::SKF_AD_OFF + what) as u32;
@@ -387,6 +395,9 @@ pub(crate) fn for_socket(program: &Filter, sight: Sight) -> Option<Vec<Instructi
         ]);
         all.extend([insn(JUMP_EQUAL, 0, 1, loopback), insn(RETURN, 0, 0, 0)]);
     }
+    if !program.is_for_kernel() {
+        return None;
+    }
     for &instruction in program.instructions() {
         let mut instruction = instruction;
         let is_load =
@@ -399,7 +410,7 @@ pub(crate) fn for_socket(program: &Filter, sight: Sight) -> Option<Vec<Instructi
         }
         all.push(instruction);
     }
-    Some(all)
+    (all.len() <= KERNEL_INSTRUCTIONS).then_some(all)
 }
 
 /// Octets of the header of LINKTYPE_LINUX_SLL2.
@@ -494,7 +505,14 @@ mod tests {
         if let Err(missing) = libpcap() {
             return println!("SKIPPED: {missing}");
         }
-        for expression in ["udp port 53", "", "tcp[13] & 2 != 0 and net 10/8", "vlan and ip6"] {
+        let expressions = [
+            "udp port 53",
+            "",
+            "tcp[13] & 2 != 0 and net 10/8",
+            "vlan and ip6",
+            "ip protochain 17",
+        ];
+        for expression in expressions {
             for (link_type, snaplen) in [(1, 96), (276, SNAPLEN), (101, SNAPLEN)] {
                 let theirs = by_tcpdump(tcpdump, Frames::Of(link_type), expression, snaplen);
                 let ours = compile(expression, link_type, snaplen);
@@ -511,6 +529,134 @@ mod tests {
         assert!(error.contains("udp prot 53") && error.contains("syntax error"), "{error}");
         let unknown = by_tcpdump(tcpdump, Frames::Of(999), "udp", 96).unwrap_err().to_string();
         assert!(unknown.contains("link type 999"), "{unknown}");
+    }
+
+    fn frames(packets: &[&str]) -> Vec<Vec<u8>> {
+        let build = |text: &&str| {
+            let packet = squall_wire::Packet::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            packet.build(None, &|_| unreachable!(), 1).expect("it fits").bytes
+        };
+        packets.iter().map(build).collect()
+    }
+
+    const TRAFFIC: [&str; 12] = [
+        "eth/ipv4(src=192.168.1.1,dst=5.6.7.8)/udp(dport=53)/payload(random,len=30)",
+        "eth/ipv4(src=192.168.1.1,dst=1.2.3.4)/icmp",
+        "eth/ipv4(src=10.1.0.1)/tcp(dport=80)/payload(random,len=9)",
+        "eth/ipv4(src=10.1.0.1)/sctp(sport=443)",
+        "eth/ipv6/udp(sport=53)/payload(random,len=30)",
+        "eth/ipv6/tcp(dport=443)",
+        "eth/ipv6/icmpv6",
+        "eth/vlan(id=5)/ipv4/udp(dport=53)",
+        "eth/vlan(id=5)/ipv6/tcp(dport=80)",
+        "eth/mpls/ipv4(src=10.1.0.1)/udp(dport=80)",
+        "eth/ipv4(src=10.1.0.1)/gre/ipv4/udp(dport=53)",
+        "eth/arp",
+    ];
+
+    /// libpcap's optimizer (1.10.3) makes each take other frames.
+    #[test]
+    fn programs_are_those_before_libpcaps_optimizer() {
+        let frames = frames(&TRAFFIC);
+        for (expression, taken) in [
+            (
+                "host 192.168.1.1 and not ((host 1.2.3.4 or host 5.6.7.8) and icmp) and not (host \
+                 5.6.7.8 or host 192.168.1.1)",
+                0,
+            ),
+            ("1/2=1/3&&1>4/5&&1>6/7", TRAFFIC.len()),
+            ("(1 = 0) || (2147483648 / 4294967295 = 0) and (0 & 4294967295 = 0)", TRAFFIC.len()),
+            ("len >= 2147483648 & 2147483648 or len < 0 | 2147483648", TRAFFIC.len()),
+            ("len <= 4294967295 & 2147483647 and len > 2147483647 + 0", 0),
+        ] {
+            let filter = match compile(expression, 1, 96) {
+                Err(FilterError::NoLibrary(why)) => return println!("SKIPPED: {why}"),
+                other => other.unwrap(),
+            };
+            let takes = |frame: &&Vec<u8>| filter.run(frame, frame.len() as u32) > 0;
+            assert_eq!(frames.iter().filter(takes).count(), taken, "{expression}");
+        }
+    }
+
+    #[test]
+    fn reduced_programs_take_the_frames_of_those_that_libpcap_writes() {
+        let Some(tcpdump) = tcpdump() else { return println!("SKIPPED: no tcpdump") };
+        let frames = frames(&TRAFFIC);
+        let mut lengths = (0, 0);
+        for expression in [
+            "port 53 or port 80 or port 443",
+            "portrange 50-100 and not src port 53",
+            "host 192.168.1.1 or host 10.1.0.1 or net 10.1.0.0/16",
+            "tcp[tcpflags] & (tcp-syn|tcp-ack) != 0 or icmp6",
+            "ip[0] & 0xf > 5 or ip6[6] = 58 or ether[12:2] = 0x806",
+            "not (udp port 53) and not (tcp port 80) and len < 80",
+            "vlan and udp port 53 or vlan and ip6",
+            "mpls and udp port 80",
+            "(ip or ip6) and (udp or tcp) and (ip[9] = 17 or ip6[6] = 6)",
+            "ip protochain 17 or ip6 protochain 6",
+        ] {
+            let mut command = Command::new(tcpdump);
+            command.args(["-O", "-y", "EN10MB", "-ddd", expression]);
+            let printed = command.output().unwrap().stdout;
+            let program = decimal(&String::from_utf8_lossy(&printed)).unwrap();
+            let written = Filter::new(program).unwrap();
+            let filter = compile(expression, 1, SNAPLEN).unwrap();
+            lengths.0 += written.instructions().len();
+            lengths.1 += filter.instructions().len();
+            for frame in &frames {
+                // Cut anywhere: reading after the end does not match.
+                for len in 0..=frame.len() {
+                    let run = |program: &Filter| program.run(&frame[..len], frame.len() as u32);
+                    assert_eq!(
+                        run(&written) > 0,
+                        run(&filter) > 0,
+                        "{expression}: {len} {frame:x?}"
+                    );
+                }
+            }
+        }
+        assert!(lengths.1 * 3 < lengths.0 * 2, "{lengths:?}");
+    }
+
+    #[test]
+    fn protochain_finds_a_protocol_after_any_chain_of_headers() {
+        let ipv6 = |headers: &[&[u8]], first: u8| {
+            let rest = headers.concat();
+            let mut packet = vec![0x60, 0, 0, 0, 0, rest.len() as u8, first, 64];
+            packet.resize(40, 0);
+            [&packet, &rest[..]].concat()
+        };
+        // Next header, and a length of 0: 8 octets.
+        let (to_fragment, to_routing, to_udp) = ([44, 0], [43, 0], [17, 0]);
+        let extension = |front: [u8; 2]| [&front[..], &[0; 6]].concat();
+        let udp = [0, 53, 0, 53, 0, 8, 0, 0];
+        let chain =
+            ipv6(&[&extension(to_fragment), &extension(to_routing), &extension(to_udp), &udp], 0);
+        // The authentication header counts four octets each.
+        let mut ah = vec![17, 1];
+        ah.resize(12, 0);
+        let after_ah = ipv6(&[&ah, &udp], 51);
+        let tcp_alone = ipv6(&[&[0; 20]], 6);
+        // Hop-by-hop options again and again, up to the end of the packet and further.
+        let without_end = ipv6(&[&[0; 240]], 0);
+        let mut ipv4 = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 51];
+        ipv4.resize(20, 0);
+        let ipv4 = [&ipv4, &ah[..], &udp].concat();
+        for (expression, takes) in [
+            ("ip6 protochain 17", [true, true, false, false, false]),
+            ("ip protochain 17", [false, false, false, false, true]),
+        ] {
+            let filter = match compile(expression, 101, 96) {
+                Err(FilterError::NoLibrary(why)) => return println!("SKIPPED: {why}"),
+                other => other.unwrap(),
+            };
+            assert!(!filter.is_for_kernel());
+            let sight = Sight { loopback: None, outgoing_only: false, cooked: false, least: 0 };
+            assert_eq!(for_socket(&filter, sight), None, "the kernel takes no loops");
+            let packets = [&chain, &after_ah, &tcp_alone, &without_end, &ipv4];
+            let taken = packets.map(|packet| filter.run(packet, packet.len() as u32) > 0);
+            assert_eq!(taken, takes, "{expression}");
+        }
     }
 
     #[test]

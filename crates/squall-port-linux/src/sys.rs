@@ -232,6 +232,18 @@ pub fn attach_filter(fd: c_int, program: &[Instruction]) -> io::Result<()> {
     set_program(fd, (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER), program)
 }
 
+/// Whether a socket has room for `program`: the kernel translates it to eBPF, and counts that
+/// against net.core.optmem_max, which was 20 KiB before Linux 6.7 and is then less than the most
+/// instructions that it takes.
+pub fn has_room_for(program: &[Instruction]) -> io::Result<bool> {
+    let socket = std::os::unix::net::UnixDatagram::unbound()?;
+    match attach_filter(socket.as_raw_fd(), program) {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// `linux/if_packet.h`.
 const PACKET_FANOUT_DATA: c_int = 22;
 

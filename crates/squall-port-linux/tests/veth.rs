@@ -35,6 +35,7 @@ const TESTS: &[(&str, Test)] = &[
     ("af_packet_conforms", af_packet_conforms),
     ("through_the_qdisc_af_packet_conforms_too", through_the_qdisc_af_packet_conforms_too),
     ("the_kernel_filters_as_tcpdump_does", filters::the_kernel_filters_as_tcpdump_does),
+    ("the_engine_runs_what_the_kernel_does_not", filters::the_engine_runs_what_the_kernel_does_not),
     (
         "a_filter_shortens_gso_frames_and_tagged_ones_alike",
         filters::a_filter_shortens_gso_frames_and_tagged_ones_alike,
