@@ -1,6 +1,6 @@
 //! Defaults of a header that depend on the protocol inside it, and warnings about frames that break
 //! such a rule: receivers are to drop neighbour discovery that could have crossed a router, and
-//! hear of a group only at its address.
+//! hear of a group only at its address. ERSPAN is only found after a GRE sequence number.
 
 use crate::{
     frame::Frame,
@@ -53,6 +53,12 @@ impl Packet {
                     _ => None,
                 }
             }
+            // ERSPAN of types II and III has its sequence number in GRE's header
+            // (draft-foschiano-erspan-03 §4.2, 4.3). Without one it is type I: no header at all.
+            (Proto::Gre, "s") => {
+                let inside = self.layers.get(i + 1)?.header.name;
+                matches!(inside, "erspan" | "erspan3").then_some(1)
+            }
             // In a report of IGMPv3 the number of records stands there (RFC 3376 §4.2), and none
             // follow.
             (Proto::Igmp, "group") => (self.number(i, "type") == 0x22).then_some(0),
@@ -83,7 +89,7 @@ impl Packet {
     /// ones depend on inner ones.
     pub(crate) fn forget_implied(&mut self) {
         for i in (0..self.layers.len()).rev() {
-            for name in ["dst", "ttl", "hop_limit", "group", "dscp"] {
+            for name in ["dst", "ttl", "hop_limit", "group", "dscp", "s"] {
                 let Some((index, field)) = self.layers[i].header.field(name) else { continue };
                 let usual = Value::Number(self.implied(i, field).unwrap_or(field.default));
                 if let Content::Fields(set) = &mut self.layers[i].content {
@@ -246,6 +252,8 @@ mod tests {
                 "eth/ipv6/hopopts/icmpv6(type=mld-report)",
                 "eth/ipv6(hop_limit=1)/hopopts/icmpv6(type=mld-report)",
             ),
+            ("eth/ipv4/gre/erspan/eth/ipv4/udp", "eth/ipv4/gre(seq=0)/erspan/eth/ipv4/udp"),
+            ("eth/ipv4/gre(key=7)/erspan3/eth", "eth/ipv4/gre(key=7,s=1)/erspan3/eth"),
         ] {
             assert_eq!(octets(short), octets(long), "{short}");
             assert_eq!(warnings(&built(short)), Vec::<String>::new(), "{short}");
@@ -257,7 +265,23 @@ mod tests {
             (&[2, 0, 0, 0, 0, 9][..], 0x45, 64, &[10, 0, 0, 1][..])
         );
         assert_eq!(octets("eth/ipv6/icmpv6(type=echo-request)")[21], 64);
+        assert_eq!(octets("eth/ipv4/gre(s=0)/erspan/eth")[34..40], [0, 0, 0x88, 0xbe, 0x10, 0]);
+        assert_eq!(octets("eth/ipv4/gre/ipv4/udp")[34..38], [0, 0, 8, 0]);
         assert_ne!(octets("eth/arp(op=reply)")[..6], [0xff; 6]);
+    }
+
+    #[test]
+    fn what_is_implied_is_not_in_the_text_of_a_frame() {
+        for (packet, text) in [
+            ("eth/ipv4/gre/erspan/eth/ipv4/udp", "gre(seq=0)/erspan/"),
+            ("eth/ipv4/gre(seq=9)/erspan3/eth/ipv4/udp", "gre(seq=9)/erspan3/"),
+            ("eth/ipv4/gre(s=0)/erspan/eth/ipv4/udp", "gre(s=0)/erspan/"),
+        ] {
+            let octets = octets(packet);
+            let read = Packet::of_frame(&octets).unwrap();
+            assert!(read.to_string().contains(text), "{read}");
+            assert_eq!(built(&read.to_string()).bytes, octets, "{read}");
+        }
     }
 
     #[test]

@@ -279,7 +279,8 @@ pub(crate) static NSH: HeaderDef = HeaderDef {
 
 pub(crate) static ERSPAN: HeaderDef = HeaderDef {
     name: "erspan",
-    title: "Encapsulated remote SPAN, type II (draft-foschiano-erspan); after gre(seq=...)",
+    title: "Encapsulated remote SPAN, type II (draft-foschiano-erspan); after gre, which then has a \
+            sequence number",
     min_len: 8,
     fields: &[
         field("version", &["ver"], 0, 4, NUMBER, "Version").or(1),
@@ -299,7 +300,7 @@ pub(crate) static ERSPAN: HeaderDef = HeaderDef {
 pub(crate) static ERSPAN3: HeaderDef = HeaderDef {
     name: "erspan3",
     title: "Encapsulated remote SPAN, type III, without platform field (draft-foschiano-erspan); \
-            after gre(seq=...)",
+            after gre, which then has a sequence number",
     min_len: 12,
     fields: &[
         field("version", &["ver"], 0, 4, NUMBER, "Version").or(2),

@@ -586,7 +586,7 @@ static GRE: HeaderDef = HeaderDef {
             3,
             1,
             NUMBER,
-            "The sequence number is present; 1 if it is set",
+            "The sequence number is present; 1 if it is set, and before erspan",
         ),
         field("version", &["ver"], 13, 3, NUMBER, "Version"),
         field("type", &["proto", "protocol"], 16, 16, Next(GRE_TYPES), "Protocol of what follows")
