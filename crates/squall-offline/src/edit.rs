@@ -205,8 +205,10 @@ pub fn edit(
         go_on(&Progress { packets: read.packets, octets: offset, all_octets })
     };
     let pass = if settings.merge { merge } else { chain };
-    let stopped = pass(&mut sources, &mut run, &mut ask)?;
-    let mut edited = run.finish()?;
+    let passed = pass(&mut sources, &mut run, &mut ask);
+    let (stopped, mut edited) = passed
+        .and_then(|stopped| Ok((stopped, run.finish()?)))
+        .inspect_err(|_| run.sink.discard())?;
     edited.inputs = sources.into_iter().map(|source| source.told).collect();
     edited.stopped = stopped;
     edited.elapsed_s = began.elapsed().as_secs_f64();
@@ -327,6 +329,8 @@ struct Source {
 #[derive(Default)]
 struct Held {
     time_ns: u64,
+    /// The capture has a time for it.
+    timed: bool,
     wire_len: u32,
     link_type: u16,
     interface: u32,
@@ -342,6 +346,13 @@ struct From {
     source: usize,
     interface: u32,
     link_type: u16,
+}
+
+/// What is kept of a packet beside its octets and its time.
+struct Kept<'a> {
+    /// False: it had no time, and that of the packet before was taken.
+    timed: bool,
+    notes: PacketNotes<'a>,
 }
 
 impl Source {
@@ -399,6 +410,7 @@ impl Source {
                 held.data.clear();
                 held.data.extend_from_slice(packet.data);
                 (held.time_ns, held.wire_len) = (packet.time_ns, packet.wire_len);
+                held.timed = packet.timed;
                 (held.link_type, held.interface) = (packet.link_type.0, packet.interface);
                 held.direction = packet.options.direction();
                 held.dropped = packet.options.dropped().unwrap_or(0);
@@ -466,13 +478,14 @@ impl Run<'_> {
             dropped: packet.dropped,
             comment: packet.comment.as_deref(),
         };
+        let kept = Kept { timed: packet.timed, notes };
         if side == Some(None) && from.link_type == packet.link_type {
-            return sink.write(from, &packet.data, &meta, &notes);
+            return sink.write(from, &packet.data, &meta, &kept);
         }
         let mut failed = None;
         editor.edit(&packet.data, meta, &mut |octets, meta| {
             if failed.is_none() {
-                failed = sink.write(from, octets, &meta, &notes).err();
+                failed = sink.write(from, octets, &meta, &kept).err();
             }
         });
         failed.map_or(Ok(()), Err)
@@ -505,7 +518,7 @@ impl Run<'_> {
                 .is_some_and(|packets| self.read.packets >= packets.last())
     }
 
-    fn finish(self) -> Result<Edited, Error> {
+    fn finish(&mut self) -> Result<Edited, Error> {
         let mut counts = Counts::default();
         self.editors.iter().for_each(|(_, editor)| counts.merge(editor.counts()));
         let link_type =
@@ -652,7 +665,7 @@ impl Sink {
         from: From,
         octets: &[u8],
         meta: &Meta,
-        notes: &PacketNotes<'_>,
+        kept: &Kept<'_>,
     ) -> Result<(), Error> {
         // Before anything of the record is written: the file ends with a whole one.
         let len = octets.len() as u64 + MOST_AROUND;
@@ -703,15 +716,21 @@ impl Sink {
                 };
                 // What is written of an interface is the same for all: whole packets.
                 let format = InterfaceFormat { snaplen: 0, ..InterfaceFormat::default() };
-                described.and_then(|index| {
-                    format.write_packet(
+                // A block without a time has no length of what was captured either, and belongs to
+                // the first interface.
+                let is_simple = |index: usize| {
+                    !kept.timed && index == 0 && octets.len() == meta.wire_len as usize
+                };
+                described.and_then(|index| match is_simple(index) {
+                    true => InterfaceFormat::write_simple_packet(write, octets),
+                    false => format.write_packet(
                         write,
                         index as u32,
                         meta.time_ns,
                         meta.wire_len,
                         octets,
-                        notes,
-                    )
+                        &kept.notes,
+                    ),
                 })
             }
         };
@@ -793,6 +812,7 @@ impl Sink {
             };
             Box::new(opened.map_err(|error| cannot_create(path, &error))?)
         };
+        file.link_type.get_or_insert(link_type);
         let mut write = BufWriter::with_capacity(if flows { 16 << 10 } else { 256 << 10 }, write);
         if !again {
             let begun = match self.format {
@@ -812,7 +832,6 @@ impl Sink {
             };
             begun.map_err(|error| cannot_write(path, &error))?;
         }
-        file.link_type.get_or_insert(link_type);
         file.write = Some(write);
         self.open.push_back(number);
         Ok(())
@@ -845,8 +864,22 @@ impl Sink {
         }
     }
 
+    /// Removes what was written: after an error it is no capture of what was asked for. What is no
+    /// file, or is not this call's, stays.
+    fn discard(&self) {
+        for file in self.files.iter().filter(|file| file.link_type.is_some()) {
+            let written = std::fs::canonicalize(&file.path);
+            if let Ok(path) = written.as_deref()
+                && path.is_file()
+            {
+                // The error that is reported is the one that led here.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+
     /// A capture without packets is one, too: of `link_type`.
-    fn finish(mut self, link_type: u16) -> Result<Edited, Error> {
+    fn finish(&mut self, link_type: u16) -> Result<Edited, Error> {
         if self.files.is_empty() {
             self.ready(0, link_type)?;
         }

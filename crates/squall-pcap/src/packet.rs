@@ -7,8 +7,8 @@ use crate::{Direction, LinkType, input::Endian, pcapng::options};
 /// A packet of a capture, lent until the next is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Since 1970-01-01 UTC; 0 if the file has none (pcapng's simple packets), clamped to what fits
-    /// (the year 2554).
+    /// Since 1970-01-01 UTC, clamped to what fits (the year 2554). If the file has none, that of the
+    /// packet before, so that the order of the file is one of time; 0 if that has none either.
     pub time_ns: u64,
     /// Whether the file has a time for it: pcapng's simple packets have none.
     pub timed: bool,

@@ -55,6 +55,8 @@ pub struct CaptureReader<R: Read = File> {
     format: Format,
     interfaces: Vec<Interface>,
     packets: u64,
+    /// Of the last packet with a time.
+    time_ns: u64,
     path: Option<Box<Path>>,
     ended: bool,
     /// What it ended with, until that is recovered from.
@@ -204,6 +206,7 @@ impl<R: Read> CaptureReader<R> {
                 format,
                 interfaces: interface.into_iter().collect(),
                 packets: 0,
+                time_ns: 0,
                 path: None,
                 ended: false,
                 fault: None,
@@ -242,6 +245,8 @@ impl<R: Read> CaptureReader<R> {
                 dropped,
             })) => {
                 self.packets += 1;
+                let time_ns = if timed { time_ns } else { self.time_ns };
+                self.time_ns = time_ns;
                 let data = self.input.window(data);
                 let options = PacketOptions { endian, octets: self.input.window(options), dropped };
                 let number = self.packets;
@@ -295,7 +300,7 @@ impl<R: Read> CaptureReader<R> {
                 Ok(Some(record)) => {
                     (options, dropped, timed) = (record.options, record.dropped, record.timed);
                     self.batch.push(BatchRecord {
-                        time_ns: record.time_ns,
+                        time_ns: if timed { record.time_ns } else { self.time_ns },
                         data: record.data.start as u32..record.data.end as u32,
                         wire_len: record.wire_len,
                         interface: record.interface,
@@ -308,6 +313,7 @@ impl<R: Read> CaptureReader<R> {
         }
         let first = self.packets + 1;
         self.packets += self.batch.len() as u64;
+        self.time_ns = self.batch.last().map_or(self.time_ns, |record| record.time_ns);
         let window = self.input.window(0..self.input.window_len());
         Ok(Batch {
             window,

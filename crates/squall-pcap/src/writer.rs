@@ -14,6 +14,7 @@ use crate::{
     pcap::{MAGIC_NS, MAGIC_US},
     pcapng::{
         BYTE_ORDER, ENHANCED_PACKET, INTERFACE_DESCRIPTION, INTERFACE_STATISTICS, SECTION_HEADER,
+        SIMPLE_PACKET,
     },
 };
 
@@ -278,6 +279,18 @@ impl InterfaceFormat {
         let mut tail = [0; 7];
         tail[padding..padding + 4].copy_from_slice(&len.to_le_bytes());
         out.write_all(&tail[..padding + 4])
+    }
+
+    /// Writes a packet without a time, as a simple packet block: whole, of the section's first
+    /// interface, which has no snaplen.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_simple_packet(out: &mut impl Write, data: &[u8]) -> io::Result<()> {
+        let mut body = (data.len() as u32).to_le_bytes().to_vec();
+        body.extend_from_slice(data);
+        body.resize(body.len().next_multiple_of(4), 0);
+        block(out, SIMPLE_PACKET, &body)
     }
 
     #[inline]

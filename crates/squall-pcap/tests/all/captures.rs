@@ -270,10 +270,20 @@ fn simple_and_obsolete_packets_are_read() {
             order.block(3, &[order.u32(60), vec![5; 10]].concat()),
             order.block(3, &[order.u32(6), vec![6; 6]].concat()),
             order.block(2, &obsolete),
+            order.block(3, &[order.u32(6), vec![6; 6]].concat()),
         ];
         let found: Vec<_> =
             whole(&file.concat()).into_iter().map(|p| (p.time_ns, p.wire_len, p.data)).collect();
-        assert_eq!(found, [(0, 60, vec![5; 10]), (0, 6, vec![6; 6]), (8_000, 60, vec![4; 5])]);
+        assert_eq!(
+            found,
+            [
+                (0, 60, vec![5; 10]),
+                (0, 6, vec![6; 6]),
+                (8_000, 60, vec![4; 5]),
+                // As the one before: a simple packet has no time.
+                (8_000, 6, vec![6; 6])
+            ]
+        );
     }
 }
 

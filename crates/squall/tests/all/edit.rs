@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use squall::edit::{Edited, Settings, Split, edit, edits::Edits};
+use squall::edit::{
+    Edited, Settings, Split, edit,
+    edits::{Edits, When},
+};
 use squall_pcap::{
     CaptureReader, Direction, InterfaceFormat, LinkType, PacketNotes, PcapFormat, PcapWriter,
     PcapngWriter, Resolution,
@@ -317,4 +320,89 @@ fn mistakes_are_told_before_a_file_is_made() {
         .to_string();
     assert!(error.contains("cannot read"), "{error}");
     assert!(!out.exists());
+}
+
+/// Block type 3 of pcapng: a length and the packet, no time.
+fn simple_block(octets: &[u8]) -> Vec<u8> {
+    let padded = octets.len().next_multiple_of(4);
+    let len = (16 + padded as u32).to_le_bytes();
+    let mut block = [&[3, 0, 0, 0], &len, &(octets.len() as u32).to_le_bytes(), octets].concat();
+    block.resize(12 + padded, 0);
+    [&block[..], &len].concat()
+}
+
+#[test]
+fn a_packet_without_a_time_keeps_none_or_takes_that_of_the_packet_before() {
+    let folder = Folder::new("simple");
+    let input = folder.path("in.pcapng");
+    let part = |numbers: &[u8]| {
+        let mut writer = PcapngWriter::new(Vec::new(), vec![InterfaceFormat::default()]).unwrap();
+        for &number in numbers {
+            let octets = packet(number);
+            writer.write(0, time(number), octets.len() as u32, &octets).unwrap();
+        }
+        writer.finish().unwrap()
+    };
+    let (head, before, after) = (part(&[]).len(), part(&[1]), part(&[3]));
+    fs::write(&input, [&before[..], &simple_block(&packet(2)), &after[head..]].concat()).unwrap();
+
+    let timed = |path: &Path| {
+        let mut reader = CaptureReader::open(path).unwrap();
+        let mut found = Vec::new();
+        while let Some(packet) = reader.next().unwrap() {
+            found.push((packet.time_ns, packet.timed, packet.data[35]));
+        }
+        found
+    };
+    let input = [input];
+    let out = folder.path("out.pcapng");
+    run(&input, &out, &Settings::default());
+    let kept = [(time(1), true, 1), (time(1), false, 2), (time(3), true, 3)];
+    assert_eq!(timed(&out), kept);
+    // A pcap has a time for each, and so has a packet of which only a part was kept.
+    let taken = kept.map(|(time_ns, _, number)| (time_ns, true, number));
+    run(&input, &folder.path("out.pcap"), &Settings::default());
+    assert_eq!(timed(&folder.path("out.pcap")), taken);
+    let edits = Edits { snaplen: Some(40), ..Edits::default() };
+    run(&input, &out, &Settings { edits, ..Settings::default() });
+    assert_eq!(timed(&out), taken);
+    // Where it is, it is wanted or not as the packet before.
+    let edits = Edits { to: Some(When::After(1)), ..Edits::default() };
+    run(&input, &out, &Settings { edits, ..Settings::default() });
+    assert_eq!(timed(&out), kept[..2]);
+}
+
+#[test]
+fn an_output_that_failed_is_not_left() {
+    let folder = Folder::new("failed");
+    let input = folder.path("in.pcapng");
+    let links = [1, 101].map(|link_type| InterfaceFormat {
+        link_type: LinkType(link_type),
+        ..InterfaceFormat::default()
+    });
+    let mut writer = PcapngWriter::create(&input, links.to_vec()).unwrap();
+    for (interface, number) in [(0, 1), (0, 2), (1, 3)] {
+        let octets = &packet(number)[if interface == 1 { 14 } else { 0 }..];
+        writer.write(interface, time(number), octets.len() as u32, octets).unwrap();
+    }
+    writer.finish().unwrap();
+    let inputs = [input];
+    for split in [None, Some(Split::Count(1))] {
+        let out = folder.path("out.pcap");
+        let settings = Settings { split, ..Settings::default() };
+        let result = edit(&inputs, &out, &settings, |_| true);
+        match split {
+            None => assert!(result.unwrap_err().to_string().contains("one link type")),
+            // Each has its own.
+            Some(_) => assert_eq!(result.unwrap().outputs.len(), 3),
+        }
+        assert!(!out.exists());
+    }
+    // What stood there and is no file stays, and so does what was never begun.
+    let kept = folder.path("kept.pcap");
+    write(&kept, &[1]);
+    let edits = Edits { enet_mac_seed_keep_bytes: 9, ..Edits::default() };
+    edit(&inputs, &kept, &Settings { edits, ..Settings::default() }, |_| true).unwrap_err();
+    assert_eq!(numbers(&kept), [1]);
+    edit(&inputs, Path::new("/dev/null"), &Settings::default(), |_| true).unwrap();
 }
