@@ -175,13 +175,13 @@ impl Editor {
                 Err(reason) => done.refuse(reason),
             }
         }
-        self.parse(frame);
+        frame.parse();
         // Behind IP's end, raw IP has nothing: what filled an Ethernet frame up stays with
         // Ethernet.
         if edits.dlt.is_some() && self.out_type != link::ETHERNET && frame.is_ip() {
             let end = frame.ip_end();
             frame.cut(end);
-            self.parse(frame);
+            frame.parse();
         }
         // As tcprewrite: what was cut or filled up gets checksums of what there is now.
         let mut fix = edits.fixcsum;
@@ -220,22 +220,6 @@ impl Editor {
         Ok(())
     }
 
-    /// Finds the headers, also behind those of links that are written but not parsed.
-    fn parse(&self, frame: &mut Frame) {
-        if !matches!(self.out_type, 50 | 104) || self.edits.dlt.is_none() {
-            return frame.parse();
-        }
-        // Both have four octets in front.
-        let Some(rest) = frame.octets.get(4..) else { return frame.headers = Headers::default() };
-        let mut headers = Headers::parse(rest, Link::Raw);
-        for at in
-            [&mut headers.network, &mut headers.transport, &mut headers.payload, &mut headers.end]
-        {
-            *at += 4;
-        }
-        frame.headers = headers;
-    }
-
     /// True: what IP carries is another than before.
     ///
     /// # Errors
@@ -262,7 +246,7 @@ impl Editor {
                 }
                 done.by(Operation::Fixlen, true);
                 carried = true;
-                self.parse(frame);
+                frame.parse();
             }
         }
         if edits.mtu_trunc && frame.is_ip() && frame.ip_end() > network + mtu {
@@ -276,7 +260,7 @@ impl Editor {
                 carried |= self.cut_ip(frame, len, done);
             } else {
                 frame.cut(len);
-                self.parse(frame);
+                frame.parse();
             }
             done.by(Operation::Truncate, true);
         }
@@ -290,7 +274,7 @@ impl Editor {
                 frame.missing = (len - frame.octets.len()) as u32;
             }
             done.by(Operation::Pad, true);
-            self.parse(frame);
+            frame.parse();
         }
         Ok(carried)
     }
@@ -303,7 +287,7 @@ impl Editor {
         let least = network + if frame.headers.key.version == 4 { 20 } else { 40 };
         if end < least || frame.octets.len() < least {
             done.refuse(Reason::Headers);
-            self.parse(frame);
+            frame.parse();
             return false;
         }
         self.set_ip_len(frame, end - network);
@@ -315,14 +299,14 @@ impl Editor {
     fn set_ip_len(&self, frame: &mut Frame, len: usize) {
         let (network, transport) =
             (frame.headers.network as usize, frame.headers.transport as usize);
-        ip::set_len(&mut frame.octets, &frame.headers, len);
+        ip::set_len(&mut frame.octets, frame.link, &frame.headers, len);
         let is_udp = frame.headers.key.protocol == protocol::UDP
             && frame.headers.fragment == Fragment::Whole;
         if is_udp && network + len >= transport + 8 && frame.octets.len() >= transport + 8 {
             let udp = (network + len - transport) as u16;
             frame.octets[transport + 4..transport + 6].copy_from_slice(&udp.to_be_bytes());
         }
-        self.parse(frame);
+        frame.parse();
     }
 
     fn emit(

@@ -1,5 +1,7 @@
 //! Packets that are longer than an MTU, as fragments (RFC 791 §3.2, RFC 8200 §4.5).
 
+use squall_measure::flow::Link;
+
 use crate::{
     Reason,
     frame::Frame,
@@ -10,6 +12,7 @@ use crate::{
 /// Where a packet is cut into fragments.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cuts {
+    link: Link,
     network: usize,
     /// What each fragment carries, before the last: a multiple of 8.
     step: usize,
@@ -67,6 +70,7 @@ pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cut
             own => own,
         };
         return Ok(Some(Cuts {
+            link: frame.link,
             network,
             step: step(mtu.checked_sub(header))?,
             data: network + header,
@@ -84,6 +88,7 @@ pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cut
         }
         let word = be16(octets, own.at + 2);
         return Ok(Some(Cuts {
+            link: frame.link,
             network,
             step: step(mtu.checked_sub(own.at + 8 - network))?,
             data: own.at + 8,
@@ -111,6 +116,7 @@ pub fn cuts(frame: &Frame, mtu: usize, identification: u32) -> Result<Option<Cut
         return Err(Reason::Headers);
     }
     Ok(Some(Cuts {
+        link: frame.link,
         network,
         step: step(mtu.checked_sub(before + 8 - network))?,
         data: before,
@@ -174,7 +180,7 @@ impl Cuts {
             }
         }
         let len = out.len() - network;
-        ip::set_outer_len(out, network, len);
+        ip::set_outer_len(out, self.link, network, len);
     }
 }
 

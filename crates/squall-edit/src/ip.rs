@@ -1,6 +1,6 @@
 //! What of IP's headers edits need beside what `Headers` says.
 
-use squall_measure::flow::Headers;
+use squall_measure::flow::{Headers, Link};
 
 use crate::sums::Delta;
 
@@ -21,9 +21,9 @@ pub fn end(octets: &[u8], headers: &Headers) -> usize {
     if len == 0 { octets.len() } else { at + before + len }
 }
 
-/// Makes the header say that the packet has `len` octets, and those before it, too: PPPoE and 802.3
-/// have lengths.
-pub fn set_len(octets: &mut [u8], headers: &Headers, len: usize) {
+/// Makes the header say that the packet has `len` octets, and those before it on `link`, too: PPPoE
+/// and 802.3 have lengths.
+pub fn set_len(octets: &mut [u8], link: Link, headers: &Headers, len: usize) {
     let at = headers.network as usize;
     if headers.key.version == 4 {
         let new = (len as u16).to_be_bytes();
@@ -34,25 +34,40 @@ pub fn set_len(octets: &mut [u8], headers: &Headers, len: usize) {
     } else {
         octets[at + 4..at + 6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
     }
-    set_outer_len(octets, at, len);
+    set_outer_len(octets, link, at, len);
 }
+
+/// LINKTYPE_PPP_ETHER, where packets begin with PPPoE's header.
+const PPPOE: Link = Link::Rare(51);
+/// LINKTYPE_NFLOG.
+const NFLOG: Link = Link::Rare(239);
 
 /// The headers before a packet of `len` octets at `network` follow it in their lengths, where they
 /// have such.
-pub fn set_outer_len(octets: &mut [u8], network: usize, len: usize) {
+pub fn set_outer_len(octets: &mut [u8], link: Link, network: usize, len: usize) {
     // PPPoE: version and type, code 0, session, length, then PPP's protocol.
-    if network >= 10
-        && octets[network - 10..network - 6] == [0x88, 0x64, 0x11, 0]
+    let in_pppoe = network >= 8
+        && octets[network - 8..network - 6] == [0x11, 0]
         && matches!(octets[network - 2..network], [0, 0x21] | [0, 0x57])
-    {
+        && (link == PPPOE || network >= 10 && octets[network - 10..network - 8] == [0x88, 0x64]);
+    if in_pppoe {
         octets[network - 4..network - 2]
             .copy_from_slice(&((len + 2).min(0xffff) as u16).to_be_bytes());
-    } else if network >= 10
+    } else if link == Link::Ethernet
+        && network >= 10
         && octets[network - 8..network - 2] == [0xaa, 0xaa, 3, 0, 0, 0]
         && be16(octets, network - 10) <= 1500
         && len + 8 <= 1500
     {
         octets[network - 10..network - 8].copy_from_slice(&((len + 8) as u16).to_be_bytes());
+    } else if link == NFLOG && network >= 8 {
+        // The payload's attribute, in the order in which its type is 9.
+        let with_header = (len + 4).min(0xffff) as u16;
+        let length = match octets[network - 2] {
+            9 => with_header.to_le_bytes(),
+            _ => with_header.to_be_bytes(),
+        };
+        octets[network - 4..network - 2].copy_from_slice(&length);
     }
 }
 

@@ -246,6 +246,8 @@ pub enum Link {
     LinuxCookedV2,
     /// The address family in either order of octets (NULL) or the network's (LOOP).
     BsdLoopback,
+    /// One that is rarely seen, by its number: [`squall_wire::link`] finds what it carries.
+    Rare(u16),
     Other,
 }
 
@@ -258,6 +260,7 @@ impl From<u16> for Link {
             113 => Self::LinuxCookedV1,
             276 => Self::LinuxCookedV2,
             0 | 108 => Self::BsdLoopback,
+            plain if squall_wire::link::is_plain(plain) => Self::Rare(plain),
             _ => Self::Other,
         }
     }
@@ -319,6 +322,7 @@ impl Headers {
             Link::LinuxCookedV1 => headers.cooked(octets, 14, 16, 6),
             Link::LinuxCookedV2 => headers.cooked(octets, 0, 20, 12),
             Link::BsdLoopback => headers.loopback(octets),
+            Link::Rare(link_type) => headers.rare(octets, link_type),
             Link::Other => Ok(()),
         };
         headers.fault = found.err();
@@ -498,6 +502,18 @@ impl Headers {
         let header = octets.get(..len).ok_or(HeaderFault::Cut)?;
         self.key.src[..6].copy_from_slice(&header[address..address + 6]);
         self.network_of(octets, be16(header, ethertype), len)
+    }
+
+    #[cold]
+    fn rare(&mut self, octets: &[u8], link_type: u16) -> Result<(), HeaderFault> {
+        let Ok(inner) = squall_wire::link::inner(link_type, octets) else {
+            return self.ends_at(0);
+        };
+        for (address, found) in [(&mut self.key.src, inner.src), (&mut self.key.dst, inner.dst)] {
+            address[..6].copy_from_slice(&found.unwrap_or_default());
+        }
+        self.end = inner.octets.end as u32;
+        self.network_of(&octets[..inner.octets.end], inner.ethertype, inner.octets.start)
     }
 
     fn loopback(&mut self, octets: &[u8]) -> Result<(), HeaderFault> {

@@ -204,6 +204,14 @@ fn check_length(expression: &str) -> Result<(), FilterError> {
     Err(FilterError::Expression { expression: start, problem })
 }
 
+/// A hint after libpcap's own words, for link types that it cannot filter.
+fn explained(mut problem: String) -> String {
+    if problem.contains("filtering not implemented") {
+        problem += "; try squall edit --dlt enet first, and filter its output";
+    }
+    problem
+}
+
 /// A program of libpcap's, checked and made shorter, or what is wrong with it.
 fn checked(program: Vec<Instruction>, expression: &str) -> Result<Filter, String> {
     let filter = Filter::new(program).map_err(|error| error.to_string())?.reduced();
@@ -232,7 +240,7 @@ impl Handle {
             (self.pcap.compile)(self.handle, &raw mut program, text.as_ptr(), 0, u32::MAX)
         };
         if status != 0 {
-            return Err(bad(self.error()));
+            return Err(bad(explained(self.error())));
         }
         // SAFETY: so many instructions are there until they are freed below.
         let insns = unsafe { std::slice::from_raw_parts(program.insns, program.len as usize) };
@@ -312,7 +320,7 @@ fn by_tcpdump(
         let words = String::from_utf8_lossy(&output.stderr);
         let last = words.lines().last().unwrap_or_default();
         let problem = last.strip_prefix("tcpdump: ").unwrap_or(last).to_owned();
-        return Err(bad(problem));
+        return Err(bad(explained(problem)));
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let program = decimal(&text).ok_or_else(|| bad("tcpdump -ddd printed no program".into()))?;
@@ -745,6 +753,8 @@ mod tests {
         assert_eq!(program.run(&packet, 28), 96);
         packet[14] = 3;
         assert_eq!(program.run(&packet, 28), 0);
+        let nflog = compile("udp", 239, 96).unwrap_err().to_string();
+        assert!(nflog.contains("--dlt enet"), "{nflog}");
         let told = compile("udp and vlan", 1, 96).unwrap_err().to_string();
         assert!(told.contains("'vlan and udp', not 'udp and vlan'"), "{told}");
     }

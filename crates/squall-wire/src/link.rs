@@ -8,21 +8,28 @@ use crate::table::{MAC_1, MAC_2};
 /// Numbers of the tcpdump.org list of link-layer header types that are looked into.
 mod number {
     pub const NULL: u16 = 0;
+    pub const TOKEN_RING: u16 = 6;
     pub const PPP: u16 = 9;
+    pub const FDDI: u16 = 10;
     /// 12 and 14 are what systems call it inside, which finds its way into files.
     pub const RAW: [u16; 3] = [12, 14, 101];
     pub const PPP_HDLC: u16 = 50;
     pub const PPP_ETHER: u16 = 51;
     pub const C_HDLC: u16 = 104;
     pub const IEEE802_11: u16 = 105;
+    pub const FRAME_RELAY: u16 = 107;
     pub const LOOP: u16 = 108;
     pub const ENC: u16 = 109;
     pub const LINUX_SLL: u16 = 113;
+    pub const PFLOG: u16 = 117;
+    pub const IP_OVER_FC: u16 = 122;
     pub const RADIOTAP: u16 = 127;
     pub const PPP_PPPD: u16 = 166;
     pub const PPP_WITH_DIR: u16 = 204;
     pub const IPV4: u16 = 228;
     pub const IPV6: u16 = 229;
+    pub const NFLOG: u16 = 239;
+    pub const IPOIB: u16 = 242;
     pub const LINUX_SLL2: u16 = 276;
 }
 
@@ -77,8 +84,50 @@ pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
         }
         number::IEEE802_11 => wlan(octets, 0..octets.len(), false),
         number::RADIOTAP => radiotap(octets),
+        number::FDDI => fddi(octets),
+        number::TOKEN_RING => token_ring(octets),
+        number::IP_OVER_FC => ip_over_fc(octets),
+        number::IPOIB => {
+            // As systems and tcpdump have it: 40 octets of InfiniBand's global route header, which
+            // may be zeros, then EtherType and two octets that are reserved (RFC 4391 §6).
+            let ethertype = be16(octets, 40).ok_or("IP over InfiniBand, cut off")?;
+            Ok(Inner::behind(44, ethertype, octets))
+        }
+        number::FRAME_RELAY => frame_relay(octets),
+        number::PFLOG => pflog(octets),
+        number::NFLOG => nflog(octets),
         other => Err(format!("link type {other}, which is not supported")),
     }
+}
+
+/// Whether packets of `link_type` have one header, then one packet up to their end: what is written
+/// there fits what is in front. Frames of 802.11 may be several in one, or end with their FCS.
+pub fn is_plain(link_type: u16) -> bool {
+    use number::*;
+    let plain = [
+        ETHERNET,
+        NULL,
+        TOKEN_RING,
+        PPP,
+        FDDI,
+        PPP_HDLC,
+        PPP_ETHER,
+        C_HDLC,
+        FRAME_RELAY,
+        LOOP,
+        ENC,
+        LINUX_SLL,
+        PFLOG,
+        IP_OVER_FC,
+        PPP_PPPD,
+        PPP_WITH_DIR,
+        IPV4,
+        IPV6,
+        NFLOG,
+        IPOIB,
+        LINUX_SLL2,
+    ];
+    RAW.contains(&link_type) || plain.contains(&link_type)
 }
 
 /// The packet as an Ethernet frame, so that it can be sent: with the link's addresses where it has
@@ -206,6 +255,124 @@ fn ppp(octets: &[u8], mut at: usize) -> Result<Inner, String> {
         0x8021 => Err("PPP, IPCP".into()),
         0x8057 => Err("PPP, IP6CP".into()),
         other => Err(format!("PPP, protocol {other:#06x}")),
+    }
+}
+
+/// ANSI X3.139: frame control, destination, source; LLC in asynchronous frames of its kind. Addresses
+/// are in the order of Ethernet, as Linux and most BSDs give them.
+fn fddi(octets: &[u8]) -> Result<Inner, String> {
+    let header = octets.first_chunk::<13>().ok_or("FDDI, cut off")?;
+    if header[0] & 0xf0 != 0x50 {
+        return Err(format!("FDDI, frame control {:#04x}", header[0]));
+    }
+    let inner = llc(octets, 13, octets.len())?;
+    Ok(Inner { dst: mac(octets, 1), src: mac(octets, 7), ..inner })
+}
+
+/// IEEE 802.5 §3: access control, frame control, destination, source, and routing information if
+/// the source's first bit says so. Its length is in the lower five bits of its first octet.
+fn token_ring(octets: &[u8]) -> Result<Inner, String> {
+    const CUT: &str = "token ring, cut off";
+    let header = octets.first_chunk::<14>().ok_or(CUT)?;
+    if header[1] & 0xc0 != 0x40 {
+        return Err(format!("token ring, frame control {:#04x}", header[1]));
+    }
+    let routed = header[8] & 0x80 != 0;
+    let routing_len =
+        if routed { usize::from(octets.get(14).ok_or(CUT)? & 0x1f).max(2) } else { 0 };
+    let mut src = mac(octets, 8);
+    src.iter_mut().for_each(|src| src[0] &= 0x7f);
+    Ok(Inner { dst: mac(octets, 2), src, ..llc(octets, 14 + routing_len, octets.len())? })
+}
+
+/// RFC 2625 §3.2: the network header of Fibre Channel, which has the kind of each address in front
+/// of it (1: a MAC address), then LLC and SNAP.
+fn ip_over_fc(octets: &[u8]) -> Result<Inner, String> {
+    let header = octets.first_chunk::<16>().ok_or("IP over Fibre Channel, cut off")?;
+    let address = |at: usize| mac(octets, at + 2).filter(|_| header[at] >> 4 == 1);
+    Ok(Inner { dst: address(0), src: address(8), ..llc(octets, 16, octets.len())? })
+}
+
+/// Q.922's address of 2 to 4 octets, of which the last has its lowest bit set, then what RFC 2427
+/// puts there, or Cisco's EtherType.
+fn frame_relay(octets: &[u8]) -> Result<Inner, String> {
+    const CUT: &str = "frame relay, cut off";
+    let address = octets.iter().take(4).position(|octet| octet & 1 == 1);
+    let at = 1 + address.filter(|last| *last > 0).ok_or(CUT)?;
+    if octets.get(at) != Some(&3) {
+        return match be16(octets, at).ok_or(CUT)? {
+            ethertype @ 0x600.. => Ok(Inner::behind(at + 2, ethertype, octets)),
+            other => Err(format!("frame relay, control {:#04x}", other >> 8)),
+        };
+    }
+    // A zero may fill up to an even length.
+    let at = at + 1 + usize::from(octets.get(at + 1) == Some(&0));
+    match *octets.get(at).ok_or(CUT)? {
+        0xcc => Ok(Inner::behind(at + 1, IPV4, octets)),
+        0x8e => Ok(Inner::behind(at + 1, IPV6, octets)),
+        0x80 => match octets.get(at + 1..at + 4).ok_or(CUT)? {
+            [0, 0, 0] => Ok(Inner::behind(at + 6, be16(octets, at + 4).ok_or(CUT)?, octets)),
+            oui => Err(format!("frame relay, SNAP of {:02x}{:02x}{:02x}", oui[0], oui[1], oui[2])),
+        },
+        other => Err(format!("frame relay, protocol {other:#04x}")),
+    }
+}
+
+/// The packet filter's header begins with its length without padding and the address family.
+fn pflog(octets: &[u8]) -> Result<Inner, String> {
+    const CUT: &str = "pflog, cut off";
+    let &[len, family] = octets.first_chunk().ok_or(CUT)?;
+    let at = usize::from(len).next_multiple_of(4);
+    if octets.len() < at {
+        return Err(CUT.into());
+    }
+    match family {
+        2 => Ok(Inner::behind(at, IPV4, octets)),
+        // Of Linux; of OpenBSD and NetBSD, FreeBSD, macOS.
+        10 | 24 | 28 | 30 => Ok(Inner::behind(at, IPV6, octets)),
+        family => Err(format!("pflog, address family {family}")),
+    }
+}
+
+/// Family, version and resource, then attributes (linux/netfilter/nfnetlink_log.h): their length and
+/// type are in the order of the machine that captured, which is not said.
+fn nflog(octets: &[u8]) -> Result<Inner, String> {
+    const CUT: &str = "NFLOG, cut off";
+    const PACKET_HEADER: u16 = 1;
+    const HARDWARE_ADDRESS: u16 = 8;
+    const PAYLOAD: u16 = 9;
+    let header = octets.first_chunk::<8>().ok_or(CUT)?;
+    // There are some twenty types.
+    let little = u16::from_le_bytes([header[6], header[7]]) < 0x100;
+    let number = |at: usize| {
+        let two = octets.get(at..at + 2)?.first_chunk().copied()?;
+        Some(if little { u16::from_le_bytes(two) } else { u16::from_be_bytes(two) })
+    };
+    let (mut hook_protocol, mut src) = (None, None);
+    let mut at = 4;
+    loop {
+        let (len, kind) = (usize::from(number(at).ok_or(CUT)?), number(at + 2).ok_or(CUT)?);
+        if len < 4 {
+            return Err(format!("NFLOG, attribute of {len} octets"));
+        }
+        match kind & 0x7fff {
+            PACKET_HEADER => hook_protocol = be16(octets, at + 4),
+            HARDWARE_ADDRESS if be16(octets, at + 4) == Some(6) => src = mac(octets, at + 8),
+            PAYLOAD => {
+                let ethertype = match (header[0], hook_protocol) {
+                    (2, _) => IPV4,
+                    (10, _) => IPV6,
+                    // Of a bridge, ARP, or an interface.
+                    (_, Some(protocol)) => protocol,
+                    (family, None) => return Err(format!("NFLOG, address family {family}")),
+                };
+                let inner = Inner::behind(at + 4, ethertype, octets);
+                let end = (at + len).min(octets.len()).max(inner.octets.start);
+                return Ok(Inner { octets: inner.octets.start..end, src, ..inner });
+            }
+            _ => {}
+        }
+        at += len.next_multiple_of(4);
     }
 }
 
@@ -344,6 +511,20 @@ mod tests {
     const IP: [u8; 4] = [0x45, 1, 2, 3];
     const SNAP: [u8; 8] = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
 
+    /// The packet header, a hardware address, a prefix, and the payload's own header.
+    fn nflog(family: u8, order: impl Fn(u16) -> [u8; 2]) -> Vec<u8> {
+        let attribute =
+            |len: u16, kind: u16, value: &[u8]| [&order(len)[..], &order(kind), value].concat();
+        [
+            vec![family, 0, 0, 5],
+            attribute(8, 1, &[8, 0, 1, 0]),
+            attribute(16, 8, &[0, 6, 0, 0, 2, 0, 0, 0, 0, 9, 0, 0]),
+            attribute(6, 10, &[b'p', 0, 0, 0]),
+            attribute(4 + IP.len() as u16, 9, &[]),
+        ]
+        .concat()
+    }
+
     fn found(link_type: u16, parts: &[&[u8]]) -> Result<(u16, Vec<u8>), String> {
         let octets = parts.concat();
         inner(link_type, &octets).map(|inner| (inner.ethertype, octets[inner.octets].to_vec()))
@@ -372,6 +553,30 @@ mod tests {
             (51, vec![0x11, 0, 0, 7, 0, 6, 0, 0x21]),
             (104, vec![0x0f, 0, 8, 0]),
             (109, vec![0; 12]),
+            (10, [&[0x50][..], &[2; 12], &SNAP].concat()),
+            (6, [&[0x10, 0x40][..], &[2; 12], &SNAP].concat()),
+            (
+                6,
+                [
+                    &[0x10, 0x40][..],
+                    &[2; 6],
+                    &[0x82, 2, 2, 2, 2, 2],
+                    &[6, 0x30, 0, 0x11, 0, 0x20],
+                    &SNAP,
+                ]
+                .concat(),
+            ),
+            (122, [&[0x10, 0][..], &[2; 6], &[0x10, 0], &[2; 6], &SNAP].concat()),
+            (242, [&[0; 40][..], &[8, 0, 0, 0]].concat()),
+            (107, vec![0x18, 0x41, 3, 0xcc]),
+            (107, vec![0x18, 0x40, 2, 3, 3, 0xcc]),
+            (107, vec![0x18, 0x41, 3, 0, 0x80, 0, 0, 0, 8, 0]),
+            (107, vec![0x18, 0x41, 8, 0]),
+            (117, [&[61, 2][..], &[0; 62]].concat()),
+            (117, [&[100, 2][..], &[0; 98]].concat()),
+            (239, nflog(2, |number| number.to_le_bytes())),
+            (239, nflog(2, |number| number.to_be_bytes())),
+            (239, nflog(7, |number| number.to_le_bytes())),
         ] {
             assert_eq!(
                 found(link_type, &[&front, &IP]),
@@ -383,6 +588,8 @@ mod tests {
             }
         }
         assert_eq!(found(0, &[&[30, 0, 0, 0], &[0x60]]), Ok((IPV6, vec![0x60])));
+        assert_eq!(found(107, &[&[0x18, 0x41, 3, 0x8e], &[0x60]]), Ok((IPV6, vec![0x60])));
+        assert_eq!(found(117, &[&[61, 24], &[0; 62], &[0x60]]), Ok((IPV6, vec![0x60])));
         assert_eq!(found(101, &[&[0x60]]), Ok((IPV6, vec![0x60])));
         assert!(
             inner(101, &[0x50]).is_err() && inner(189, &IP).is_err() && inner(101, &[]).is_err()
@@ -433,6 +640,18 @@ mod tests {
         let sll = [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 9, 0, 0, 8, 0][..], &IP].concat();
         assert_eq!(to_ethernet(113, &sll).unwrap()[6..12], [2, 0, 0, 0, 0, 9]);
         assert_eq!(to_ethernet(1, &[1, 2]).unwrap(), [1, 2]);
+        let (dst, src) = ([2, 0, 0, 0, 0, 8], [2, 0, 0, 0, 0, 9]);
+        for (link_type, front, has_dst) in [
+            (10, [&[0x50][..], &dst, &src, &SNAP].concat(), true),
+            // The source's first bit says that routing information follows.
+            (6, [&[0x10, 0x40][..], &dst, &[0x82], &src[1..], &[2, 0], &SNAP].concat(), true),
+            (122, [&[0x10, 0][..], &dst, &[0x10, 0], &src, &SNAP].concat(), true),
+            (239, nflog(2, |number| number.to_le_bytes()), false),
+        ] {
+            let frame = to_ethernet(link_type, &[&front[..], &IP].concat()).unwrap();
+            assert_eq!(frame[6..], [&src[..], &[8, 0], &IP].concat(), "{link_type}");
+            assert_eq!(frame[..6] == dst, has_dst, "{link_type}");
+        }
         assert!(to_ethernet(189, &[0; 64]).unwrap_err().contains("189"));
     }
 }

@@ -1,5 +1,6 @@
 //! One binary for all of these, as each more is linked with all that it needs.
 
 mod golden;
+mod links;
 mod packets;
 mod properties;

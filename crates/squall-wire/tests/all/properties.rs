@@ -253,8 +253,8 @@ proptest! {
         front in proptest::sample::select(fronts()),
         rest in proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0xc0), any::<u8>()], 0..240),
         link in prop_oneof![
-            Just(0u16), Just(9), Just(50), Just(51), Just(101), Just(104), Just(105), Just(108), Just(109), Just(113), Just(127),
-            Just(204), Just(228), Just(276), any::<u16>()
+            Just(0u16), Just(6), Just(9), Just(10), Just(50), Just(51), Just(101), Just(104), Just(105), Just(107), Just(108), Just(109),
+            Just(113), Just(117), Just(122), Just(127), Just(204), Just(228), Just(239), Just(242), Just(276), any::<u16>()
         ],
         more in 0..3_000usize,
     ) {
