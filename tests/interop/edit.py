@@ -7,7 +7,8 @@ Where tcprewrite 4.4.3 does something else, and why it is left out:
   asked for: these four octets are not compared, nor IPv6 where MAC addresses are asked for.
   (Nothing asked Squall to change them.)
 - A frame whose IPv4 destination is a group, or becomes one, gets that group's MAC address, even
-  against --enet-dmac: Squall writes MAC addresses only where it is asked to.
+  against --enet-dmac and where no address changes: Squall's follow a new address only, and not
+  against --enet-dmac.
 - An IP packet shorter than its frame (Ethernet's padding) gets the frame's length into IP's header,
   whatever is asked for: no frame here is padded. For the same reason --efcs is compared on frames
   that have an FCS to lose only by their length.

@@ -100,7 +100,7 @@ pub struct Edits {
     /// 20 bits.
     pub flowlabel: Option<u32>,
     pub ttl: Option<Ttl>,
-    /// Of TCP, UDP, UDP-Lite and DCCP.
+    /// Of TCP, UDP, UDP-Lite, DCCP and SCTP.
     pub portmap: Option<PortMap>,
     /// Shifts TCP's sequence numbers, by a random amount for each direction of a connection.
     pub tcp_sequence: Option<u64>,

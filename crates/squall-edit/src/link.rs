@@ -75,6 +75,18 @@ pub fn convert(
     Ok(true)
 }
 
+/// The MAC address of a group: RFC 1112 §6.4, RFC 2464 §7; `None` of an address that is no group's.
+/// `address` stands in the upper bits.
+pub fn group_mac(v6: bool, address: u128) -> Option<[u8; 6]> {
+    let octets = address.to_be_bytes();
+    if v6 {
+        let low = (octets[0] == 0xff).then(|| octets.last_chunk::<4>().expect("16 octets"));
+        return low.map(|&[a, b, c, d]| [0x33, 0x33, a, b, c, d]);
+    }
+    let group = octets[0] >> 4 == 0xe;
+    group.then_some([1, 0, 0x5e, octets[1] & 0x7f, octets[2], octets[3]])
+}
+
 /// # Errors
 /// [`Reason::Headers`] if the addresses were not captured.
 pub fn edit_macs(octets: &mut [u8], edits: &Edits, side: Option<Side>) -> Result<bool, Reason> {

@@ -1,7 +1,7 @@
 //! IP and what it carries: addresses, ports, sequence numbers and the small fields; checksums
 //! follow.
 
-use squall_measure::flow::{Fragment, Headers, ethertype, protocol};
+use squall_measure::flow::{Fragment, Headers, Link, ethertype, protocol};
 use squall_program::mix;
 use squall_wire::tcp_flags::ACK;
 
@@ -11,7 +11,8 @@ use crate::{
     counts::Done,
     frame::Frame,
     ip::{self, be16},
-    sums::{Delta, TransportSum},
+    link::group_mac,
+    sums::{self, Delta, TransportSum},
     values::bits_of,
 };
 
@@ -28,6 +29,9 @@ pub struct Network {
     pan: Option<CryptoPan>,
     skip_broadcast: bool,
     addresses: bool,
+    /// Destinations are as they are to be on a wire: Ethernet's are not given or random, and IP's
+    /// are not names for others.
+    moves: bool,
     ports: Option<PortTable>,
     tcp_sequence: Option<u64>,
     small: Edits,
@@ -51,6 +55,10 @@ impl Network {
             pan: edits.anonymize.map(|key| CryptoPan::new(&key.0)),
             skip_broadcast: edits.skip_broadcast,
             addresses: edits.edits_addresses(),
+            moves: edits.enet_dmac.is_none()
+                && edits.enet_subsmac.is_empty()
+                && edits.enet_mac_seed.is_none()
+                && edits.anonymize.is_none(),
             ports,
             tcp_sequence: edits.tcp_sequence,
             small: Edits {
@@ -86,6 +94,9 @@ impl Network {
         }
         if self.addresses {
             self.edit_addresses(octets, &headers, side, &mut header, &mut transport, done);
+            if frame.link == Link::Ethernet {
+                self.follow_group(octets, &headers);
+            }
         }
         if headers.key.version == 4 {
             header.apply(octets, headers.network as usize + 10);
@@ -160,6 +171,30 @@ impl Network {
         }
     }
 
+    /// A group's frames have its MAC address: one that was right follows the new destination, and one
+    /// of a host becomes the group's, where IP is all that the frame carries. What is no group's any
+    /// more keeps its address: that of the host is not known.
+    fn follow_group(&self, octets: &mut [u8], headers: &Headers) {
+        let (v6, at) = (headers.key.version == 6, headers.network as usize);
+        let len = if v6 { 16 } else { 4 };
+        let place = at + if v6 { 24 } else { 16 };
+        let mut new = [0; 16];
+        new[..len].copy_from_slice(&octets[place..place + len]);
+        if new == headers.key.dst {
+            return;
+        }
+        let Some(mac) = group_mac(v6, u128::from_be_bytes(new)) else { return };
+        let of_old = group_mac(v6, u128::from_be_bytes(headers.key.dst));
+        let (dst, rest) = octets.split_at_mut(6);
+        let kind = if v6 { ethertype::IPV6 } else { ethertype::IPV4 };
+        // Not that of a router of MPLS, or of a PPPoE session's other end.
+        let alone = headers.mpls_labels == 0 && be16(rest, at - 8) == kind;
+        let becomes_group = of_old.is_none() && alone && dst[0] & 1 == 0 && self.moves;
+        if becomes_group || of_old.is_some_and(|old| dst == old) {
+            dst.copy_from_slice(&mac);
+        }
+    }
+
     /// Sender and target are source and destination (RFC 826: of 4 octets each, Ethernet or not).
     fn edit_arp(&mut self, octets: &mut [u8], at: usize, side: Option<Side>, done: &mut Done) {
         let Some(fixed) = octets.get(at..at + 8) else { return };
@@ -230,7 +265,8 @@ fn edit_ports(
     delta: &mut Delta,
     done: &mut Done,
 ) {
-    const WITH_PORTS: [u8; 4] = [protocol::TCP, protocol::UDP, protocol::UDP_LITE, protocol::DCCP];
+    const WITH_PORTS: [u8; 5] =
+        [protocol::TCP, protocol::UDP, protocol::UDP_LITE, protocol::DCCP, protocol::SCTP];
     let at = headers.transport as usize;
     if headers.fragment == Fragment::Later || !WITH_PORTS.contains(&headers.key.protocol) {
         return;
@@ -238,9 +274,15 @@ fn edit_ports(
     if at + 4 > headers.end as usize {
         return done.refuse(Reason::Headers);
     }
+    let old = [octets[at], octets[at + 1], octets[at + 2], octets[at + 3]];
     for at in [at, at + 2] {
         let new = ports[usize::from(be16(octets, at))];
         done.by(Operation::Portmap, put(octets, at, &new.to_be_bytes(), delta));
+    }
+    if headers.key.protocol == protocol::SCTP
+        && let Err(reason) = sums::change_sctp_ports(octets, headers, &old)
+    {
+        done.refuse(reason);
     }
 }
 

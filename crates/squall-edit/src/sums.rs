@@ -1,9 +1,9 @@
 //! Checksums: changed as little as the octets under them (RFC 1624), or computed anew.
 
 use squall_measure::flow::{Fragment, Headers, protocol};
-use squall_wire::checksum::{fold, sum};
+use squall_wire::checksum::{fold, sctp, sctp_change, sum};
 
-use crate::ip;
+use crate::{Reason, ip};
 
 /// What a checksum's octets have become more and less, as an unfolded sum of 16-bit words; 0:
 /// nothing.
@@ -94,6 +94,37 @@ impl TransportSum {
     }
 }
 
+/// SCTP's CRC follows its ports, which were `old`: a right one stays right, a wrong one wrong by the
+/// same bits. None (0, RFC 9653 or an offload) stays none.
+///
+/// # Errors
+/// [`Reason`] if the packet's length is not known, or its header was not captured.
+pub fn change_sctp_ports(
+    octets: &mut [u8],
+    headers: &Headers,
+    old: &[u8; 4],
+) -> Result<(), Reason> {
+    let at = headers.transport as usize;
+    let ports = &octets[at..at + 4];
+    if ports == old {
+        return Ok(());
+    }
+    if headers.fragment == Fragment::First {
+        return Err(Reason::Cut);
+    }
+    // What was not captured counts as well: only its length matters.
+    let len = ip::end(octets, headers).saturating_sub(at);
+    if at + 12 > headers.end as usize || len < 12 {
+        return Err(Reason::Headers);
+    }
+    let change = sctp_change(old, ports, 0, len);
+    let crc: &mut [u8; 4] = (&mut octets[at + 8..at + 12]).try_into().expect("4 octets");
+    if *crc != [0; 4] {
+        *crc = (u32::from_le_bytes(*crc) ^ change).to_le_bytes();
+    }
+    Ok(())
+}
+
 /// Why checksums were not computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
@@ -103,7 +134,8 @@ pub enum Unknown {
     Routed,
 }
 
-/// Computes the checksums of IPv4, TCP, UDP, ICMP, IGMP and ICMPv6. True: one was another before.
+/// Computes the checksums of IPv4, TCP, UDP, SCTP, ICMP, IGMP and ICMPv6. True: one was another
+/// before.
 pub fn fix(octets: &mut [u8], headers: &Headers) -> (bool, Option<Unknown>) {
     let mut changed = false;
     let network = headers.network as usize;
@@ -119,19 +151,28 @@ pub fn fix(octets: &mut [u8], headers: &Headers) -> (bool, Option<Unknown>) {
         (protocol::UDP, _) => Some((6, true)),
         (protocol::ICMPV6, 6) => Some((2, true)),
         (protocol::ICMP | protocol::IGMP, 4) => Some((2, false)),
+        (protocol::SCTP, _) => Some((8, false)),
         _ => None,
     }) else {
         return (changed, None);
     };
     let end = headers.end as usize;
-    if headers.fragment != Fragment::Whole || transport + offset + 2 > end {
+    let is_sctp = headers.key.protocol == protocol::SCTP;
+    let width = if is_sctp { 4 } else { 2 };
+    if headers.fragment != Fragment::Whole || transport + offset + width > end {
         return (changed, (headers.fragment != Fragment::Later).then_some(Unknown::Cut));
     }
     if ip::end(octets, headers) > octets.len() {
         return (changed, Some(Unknown::Cut));
     }
-    let udp = headers.key.protocol == protocol::UDP;
     let at = transport + offset;
+    if is_sctp {
+        let crc = sctp(&octets[transport..end]).to_le_bytes();
+        changed |= octets[at..at + 4] != crc;
+        octets[at..at + 4].copy_from_slice(&crc);
+        return (changed, None);
+    }
+    let udp = headers.key.protocol == protocol::UDP;
     if udp && octets[at..at + 2] == [0, 0] {
         return (changed, None);
     }

@@ -348,7 +348,7 @@ struct From {
     link_type: u16,
 }
 
-/// What is kept of a packet beside its octets and its time.
+/// What is kept of a packet except for its octets and its time.
 struct Kept<'a> {
     /// False: it had no time, and that of the packet before was taken.
     timed: bool,

@@ -51,6 +51,26 @@ pub fn sctp(packet: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, &packet[12..])
 }
 
+/// What [`sctp`] of a packet of `len` octets changes by, as exclusive or, if its octets at `at` become
+/// `new` in the place of `old`. The packet itself is not needed: without its inversions a CRC is
+/// linear.
+///
+/// # Panics
+/// If `old` and `new` differ in length, or go past the end of the packet.
+pub fn sctp_change(old: &[u8], new: &[u8], at: usize, len: usize) -> u32 {
+    assert!(old.len() == new.len() && at + old.len() <= len, "changes lie in the packet");
+    const ZEROS: [u8; 1024] = [0; 1024];
+    let change: Vec<u8> = old.iter().zip(new).map(|(old, new)| old ^ new).collect();
+    let mut crc = crc32c::crc32c_append(!0, &change);
+    let mut left = len - at - old.len();
+    while left > 0 {
+        let step = left.min(ZEROS.len());
+        crc = crc32c::crc32c_append(crc, &ZEROS[..step]);
+        left -= step;
+    }
+    !crc
+}
+
 /// The ICRC of an RoCEv2 packet from its IP header to its payload, with `bth` the place of the base
 /// transport header: what routers change counts as ones, and so do 8 octets in front (InfiniBand
 /// annex A17). It is sent with its least significant octet first. `None`: no IP header is there.
@@ -94,6 +114,21 @@ mod tests {
         }
         assert_eq!(sum(&[0xff; 65_535]) % 0xffff, 0xff00);
         assert_eq!((sum(&[0; 40]), fold(sum(&[0xff; 40]))), (0, 0xffff));
+    }
+
+    #[test]
+    fn a_change_of_the_crc_is_that_of_the_whole_packet() {
+        for len in [12, 13, 16, 1500, 1036, 65_000] {
+            let old: Vec<u8> = (0..len as u32).map(|i| (i * 37 + i / 7) as u8).collect();
+            for at in [0, 2, 12, len - 4].into_iter().filter(|at| *at + 4 <= 8 || *at >= 12) {
+                let mut new = old.clone();
+                let Some(changed) = new.get_mut(at..at + 4) else { continue };
+                changed.copy_from_slice(&[0xff, 0, 0x80, 7]);
+                let change = sctp_change(&old[at..at + 4], &new[at..at + 4], at, len);
+                assert_eq!(sctp(&old) ^ change, sctp(&new), "{at} of {len}");
+            }
+        }
+        assert_eq!(sctp_change(&[1, 2], &[1, 2], 3, 900), 0);
     }
 
     #[test]

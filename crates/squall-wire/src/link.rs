@@ -335,7 +335,8 @@ fn pflog(octets: &[u8]) -> Result<Inner, String> {
 }
 
 /// Family, version and resource, then attributes (linux/netfilter/nfnetlink_log.h): their length and
-/// type are in the order of the machine that captured, which is not said.
+/// type are in the order of the machine that captured, which is not
+/// stated.
 fn nflog(octets: &[u8]) -> Result<Inner, String> {
     const CUT: &str = "NFLOG, cut off";
     const PACKET_HEADER: u16 = 1;

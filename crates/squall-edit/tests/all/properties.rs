@@ -24,7 +24,7 @@ fn edited(editor: &mut Editor, octets: &[u8], meta: Meta) -> Vec<(Vec<u8>, Meta)
 fn l4() -> impl Strategy<Value = L4> {
     let tcp = (any::<u32>(), any::<u32>(), option::of(any::<(u32, u32)>()))
         .prop_map(|(seq, ack, sack)| L4::Tcp { seq, ack, flags: 0x18, sack });
-    prop_oneof![Just(L4::Udp), Just(L4::PlainUdp), tcp, Just(L4::Icmp)]
+    prop_oneof![Just(L4::Udp), Just(L4::PlainUdp), tcp, Just(L4::Icmp), Just(L4::Sctp)]
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
@@ -171,7 +171,9 @@ proptest! {
     #[test]
     fn any_edit_of_any_octets_of_any_link_is_no_panic(
         edits in all_edits(), packets in vec(broken(), 1..5),
-        link_type in prop_oneof![3 => Just(1_u16), 1 => prop::sample::select(vec![0, 12, 50, 101, 104, 105, 113, 127, 228, 276])],
+        link_type in prop_oneof![3 => Just(1_u16), 1 => prop::sample::select(vec![
+            0, 6, 10, 12, 50, 51, 101, 104, 105, 107, 109, 113, 117, 122, 127, 228, 239, 242, 276,
+        ])],
     ) {
         let Ok(mut editor) = Editor::new(&edits, link_type) else { return Ok(()) };
         for (number, (octets, missing)) in packets.iter().enumerate() {
@@ -200,7 +202,7 @@ proptest! {
 
     #[test]
     fn wrong_checksums_stay_as_wrong_and_are_fixed_on_demand(edits in network_edits(), spec in spec(), by in 1..0xffff_u16) {
-        prop_assume!(spec.l4 != L4::PlainUdp);
+        prop_assume!(!matches!(spec.l4, L4::PlainUdp | L4::Sctp));
         let right = spec.frame();
         let headers = Headers::parse(&right, Link::Ethernet);
         let at = headers.transport as usize + match spec.l4 { L4::Tcp { .. } => 16, L4::Icmp => 2, _ => 6 };

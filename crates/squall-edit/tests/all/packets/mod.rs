@@ -2,7 +2,7 @@
 //! about them.
 
 use squall_measure::flow::{Fragment, Headers, Link};
-use squall_wire::checksum::{fold, sum};
+use squall_wire::checksum::{fold, sctp, sum};
 
 pub const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const SERVER: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -20,6 +20,7 @@ pub enum L4 {
         sack: Option<(u32, u32)>,
     },
     Icmp,
+    Sctp,
 }
 
 /// A packet of 10.0.0.1 or 2001:db8::1 to ...2, or the other way.
@@ -101,8 +102,13 @@ impl Spec {
                 2,
                 [&[if self.v6 { 128 } else { 8 }, 0, 0, 0, 0, 1, 0, 1][..], &payload].concat(),
             ),
+            // A verification tag, and where the CRC goes.
+            L4::Sctp => (132, 8, [&ports[..], &[1, 2, 3, 4, 0, 0, 0, 0], &payload].concat()),
         };
-        if self.l4 != L4::PlainUdp {
+        if self.l4 == L4::Sctp {
+            let crc = sctp(&segment).to_le_bytes();
+            segment[checksum_at..checksum_at + 4].copy_from_slice(&crc);
+        } else if self.l4 != L4::PlainUdp {
             let pseudo = if protocol == 1 {
                 0
             } else {
@@ -161,6 +167,7 @@ pub fn wrong(octets: &[u8], link: Link) -> Option<&'static str> {
         17 if segment[6..8] == [0, 0] => true,
         6 | 17 | 58 => fold(pseudo + sum(segment)) == 0xffff,
         1 => fold(sum(segment)) == 0xffff,
+        132 => segment[8..12] == sctp(segment).to_le_bytes(),
         _ => true,
     };
     (!right).then_some("the checksum of the transport")
