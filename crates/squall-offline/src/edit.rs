@@ -905,7 +905,7 @@ impl Sink {
             packets_written: self.packets,
             octets_written: self.octets,
             notes,
-            error: self.full,
+            error: self.full.take(),
             ..Edited::default()
         })
     }
