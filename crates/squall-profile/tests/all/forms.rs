@@ -572,7 +572,7 @@ fn template() -> impl Strategy<Value = Template> {
             name: String::new(),
             clients,
             servers,
-            port: Some(port),
+            listen: Some(port),
             udp,
             says,
             data: limit.map(|number| Data {
