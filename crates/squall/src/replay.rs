@@ -128,8 +128,11 @@ fn too_late(replay: &Replay, survey: &Survey, horizon: Picos, most: u64) -> Opti
     }
     let most = replay.limit.unwrap_or(u64::MAX).min(most);
     let loops = replay.loops.min(most.div_ceil(frames.max(1)));
-    let last = u128::from(loops.saturating_sub(1)) * u128::from(survey.end.0);
-    if last + u128::from(survey.last.0) <= u128::from(horizon.0) {
+    // Of the last loop, not all may be asked for.
+    let whole = loops.checked_mul(frames).is_some_and(|all| all <= most);
+    let last = if whole { survey.last } else { Picos(0) };
+    let begin = u128::from(loops.saturating_sub(1)) * u128::from(survey.end.0);
+    if loops < 2 || begin + u128::from(last.0) <= u128::from(horizon.0) {
         return None;
     }
     let first = horizon.0.saturating_sub(survey.last.0) / survey.end.0.max(1) + 2;

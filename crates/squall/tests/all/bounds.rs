@@ -143,7 +143,7 @@ fn a_program_that_sends_until_a_time_has_passed_ends_on_virtual_time() {
             "duration = \"3 s\"\n[ports]\nA = \"loop:endless,virtual{speed}\"\nB = \
              \"loop:endless,virtual{speed}\"\n[flows]\nclients = \"A\"\nservers = \
              \"B\"\n[[template]]\nname = \"endless\"\nclients = \"16.0.0.1\"\nservers = \
-             \"48.0.0.1\"\nport = 80\ncps = 1\nlimit = 1\nclient = ['send \"x\"', \
+             \"48.0.0.1\"\nlisten = 80\ncps = 1\nlimit = 1\nclient = ['send \"x\"', \
              \"wait_peer_close\"]\nserver = [\"recv 1\", \"set t clock\", \"label again\", 'send \
              \"${{repeat:100000:x}}\"', \"flush\", \"jump again if elapsed t < 50 ms\"]\n"
         );

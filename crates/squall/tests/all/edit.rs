@@ -271,6 +271,7 @@ fn a_cache_says_who_sends_and_what_stays_as_it_is() {
         assert_eq!(reader.next().unwrap().unwrap().data[26..30], src);
     }
     write(&input, &[1, 2, 3, 4]);
+    let out = folder.path("longer.pcap");
     let error = edit(&[input], &out, &settings, |_| true).unwrap_err().to_string();
     assert!(error.contains("packet 4: the cache belongs to a capture of 3 packets"), "{error}");
 }
