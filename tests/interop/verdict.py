@@ -66,6 +66,12 @@ LIMITS = {
 PACKET = "eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02)/ipv4(src=10.0.0.1,dst=10.0.0.2)/udp"
 
 KERNEL = ["af_packet", "af_xdp", "xdp_live"]
+# What happens to the receiving end of the bridge, which the sender does not see, and what ends it.
+RECEIVER = {
+    "receiver-down": ("ip link set b0 down", "ip link set b0 up"),
+    "receiver-carrier": ("ip link set b1 down", "ip link set b1 up"),
+    "receiver-mtu": ("ip link set b0 mtu 500", "ip link set b0 mtu 1500"),
+}
 STALLS = ["quiet", "stop-1ms", "stop-9ms", "stop-50ms", "quota", "burner"]
 SIGNALS = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 
@@ -78,6 +84,9 @@ CAUSES = {
     "mtu": {"port-refused", "port-lost", "counters-differ"},
     "full-disk": {"port-refused", "port-lost"},
     "receiver-stopped": {"receiver-bound"},
+    "receiver-down": {"link-down"},
+    "receiver-carrier": {"link-down"},
+    "receiver-mtu": {"receiver-bound"},
 }
 
 
@@ -120,6 +129,8 @@ def cells() -> list[Cell]:
         made += [Cell("loop", load, device, stall) for device in ["police", "buffer"]]
         made += [Cell("af_packet", load, "nft", stall)]
     made += [Cell("af_packet", "streams", "none", "receiver-stopped")]
+    for port, what in itertools.product(["af_packet", "af_xdp"], RECEIVER):
+        made.append(Cell(port, "streams", "none", what))
     made += [Cell("pcap", source, "none", "full-disk") for source in ["streams", "replay"]]
     return made
 
@@ -365,7 +376,8 @@ class Matrix:
         """The command; one that goes on until it is ended, where something is done to it on the
         way.
         """
-        seconds = f"{60 if cell.disturbance in ['flap', 'deleted', *SIGNALS] else self.seconds}s"
+        until_ended = ["flap", "deleted", *RECEIVER, *SIGNALS]
+        seconds = f"{60 if cell.disturbance in until_ended else self.seconds}s"
         here, there = ("a0", "b0") if cell.port in KERNEL else ("v", "v")
         limit, depth = LIMITS.get(cell.source, (LIMIT, DEPTH))
         device = {
@@ -376,7 +388,7 @@ class Matrix:
         if cell.port == "pcap":
             to = ["-p" if cell.source == "streams" else "-i", "pcap:/dev/full"]
         elif cell.source == "streams":
-            sink = "loop" if cell.port == "loop" else "af_packet"
+            sink = cell.port if cell.port == "loop" or cell.disturbance in RECEIVER else "af_packet"
             to = ["-p", f"{cell.port}:{here}", "--to", f"{sink}:{there}{fault}", "--latency"]
         elif cell.source == "replay":
             to = ["-i", f"{cell.port}:{here}"]
@@ -456,7 +468,7 @@ class Matrix:
         except (OSError, ValueError) as error:
             raise Failed(f"no report: {error}; exit status {process.returncode}: {said}") from error
         dropped = self.dropped(cell, read)
-        if cell.disturbance in ["flap", "deleted", "mtu"]:
+        if cell.disturbance in ["flap", "deleted", "mtu", *RECEIVER]:
             self.network.close()
         return Outcome(read, process.returncode, said, dropped)
 
@@ -469,9 +481,16 @@ class Matrix:
             disturbed.enter_context(stopped_now_and_then(process, pause_s, self.chance))
         elif kind == "quota":
             (quota_group() / "cgroup.procs").write_text(str(process.pid))
-        elif kind in ["flap", "deleted", *SIGNALS]:
+        elif kind in ["flap", "deleted", *RECEIVER, *SIGNALS]:
             self.wait_for_traffic(cell, process)
-            if kind == "flap":
+            if kind in RECEIVER:
+                begin, end = RECEIVER[kind]
+                self.network.shell(begin)
+                time.sleep(0.3)
+                self.network.shell(end)
+                time.sleep(0.3)
+                process.send_signal(signal.SIGINT)
+            elif kind == "flap":
                 self.network.shell("ip link set a1 down")
                 time.sleep(0.3)
                 self.network.shell("ip link set a1 up")

@@ -27,7 +27,9 @@ pub use generate::can_be_generated;
 pub use pacing::PortPacing;
 pub use replay::Replayed;
 pub use squall_measure::Measure;
-pub use supervisor::{EngineError, MakeTap, Outcome, Ready, Running, Settings, Take, ready, start};
+pub use supervisor::{
+    EngineError, LinkChanges, MakeTap, Outcome, Ready, Running, Settings, Take, ready, start,
+};
 pub use worker::{
     Busy, Command, Counters, OpenFlows, PortRx, PortTx, QueueCounters, ReceivedFlows, Snapshot,
     SourceKind, StreamTx,

@@ -16,7 +16,8 @@ use squall_flows::{Arrival, Ignored, Load, OpenFlow, Target};
 use squall_measure::{Measure, Receiver, flow::Link};
 use squall_plan::{Change, Placement, Plan, PlanFlows, PlanStream};
 use squall_port::{
-    CommonClock, Filter, InterfaceCounters, LinkEvent, Port, PortFacts, RxQueue, Tap, TxQueue,
+    CommonClock, Filter, InterfaceCounters, LinkEvent, MtuChange, Port, PortFacts, RxQueue, Tap,
+    TxQueue,
 };
 use squall_profile::{Next, Stop};
 use squall_program::{Gap, clock::Planned};
@@ -220,14 +221,22 @@ pub struct Outcome {
     pub duration: Nanos,
     /// What the interfaces counted meanwhile, port by port.
     pub interfaces: Vec<Option<InterfaceCounters>>,
-    /// When the ports' links went down and came up, port by port.
-    pub links: Vec<Vec<LinkEvent>>,
+    /// What happened to the ports' links, port by port.
+    pub links: Vec<LinkChanges>,
     /// What the ports say of how they worked: [`Port::notes`].
     pub notes: Vec<String>,
     /// Of what waited for others, when those had ended; `None`: never.
     pub began: Vec<(squall_plan::Part, Option<Picos>)>,
     /// How each port kept to what was due.
     pub pacing: Vec<PortPacing>,
+}
+
+/// What happened to the link of a port during a run; nothing where it has none.
+#[derive(Clone, Debug, Default)]
+pub struct LinkChanges {
+    /// When it went down and came up.
+    pub events: Vec<LinkEvent>,
+    pub mtu: Vec<MtuChange>,
 }
 
 /// Flows in one answer of a worker: some 100 us of its time.
@@ -1103,6 +1112,8 @@ impl Running {
         if receives && !self.settings.virtual_time {
             thread::sleep(self.settings.linger);
         }
+        // Before the queues are closed: taking a program off an interface can reset its link.
+        let links = self.links();
         let (mut workers, mut replayed) = (Vec::new(), Vec::new());
         for (index, worker) in self.end().into_iter().enumerate() {
             let (snapshot, replays) = worker.map_err(|_| EngineError::Panic(index))?;
@@ -1113,7 +1124,7 @@ impl Running {
         // When the queues have ended, too: what they have to say is then all there.
         let notes = self.ports.iter().flat_map(|port| port.notes()).collect();
         let last = workers.iter().flat_map(|w| &w.tx).map(|t| t.last).max().unwrap_or(self.start);
-        let (interfaces, links) = (self.interfaces(), self.links());
+        let interfaces = self.interfaces();
         let end = end_of(&self.plan.stop);
         let began = self.afters.as_ref().map_or_else(Vec::new, |afters| afters.began(end));
         Ok(Outcome {
@@ -1160,12 +1171,13 @@ impl Running {
         self.paces.iter().map(|pace| pace.so_far(clock, now, over)).collect()
     }
 
-    /// When the ports' links went down and came up so far, port by port; on the engine's clock.
-    pub fn links(&self) -> Vec<Vec<LinkEvent>> {
-        self.ports
-            .iter()
-            .map(|port| port.link().map_or_else(Vec::new, |link| link.events()))
-            .collect()
+    /// What happened to the ports' links so far, port by port; on the engine's clock.
+    pub fn links(&self) -> Vec<LinkChanges> {
+        let changes = |link: Arc<squall_port::Link>| LinkChanges {
+            events: link.events(),
+            mtu: link.mtu_changes(),
+        };
+        self.ports.iter().map(|port| port.link().map(changes).unwrap_or_default()).collect()
     }
 
     /// Tells all workers to end, and waits until they have.

@@ -67,6 +67,7 @@ impl Watched {
                     self.link.flapped(now);
                 }
                 self.link.set(up, now);
+                self.link.set_mtu(found.mtu, now);
             }
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => self.link.lose(now),
             // No memory for the answer, for example: the next look may tell.

@@ -31,7 +31,7 @@ use std::{
 pub use address::{Address, AddressError};
 pub use clock::{CommonClock, FastClock, monotonic};
 pub use generate::{Generation, Generator, Remote};
-pub use link::{Link, LinkEvent, LinkState, OnLinkDown};
+pub use link::{Link, LinkEvent, LinkState, MtuChange, OnLinkDown};
 pub use slots::{Lent, Slots, stride};
 pub use squall_units::{Cut, Offload, Segmentation, TxMeta};
 use squall_units::{MacAddr, Nanos};

@@ -53,6 +53,16 @@ pub struct LinkEvent {
     pub up: bool,
 }
 
+/// The interface's MTU was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MtuChange {
+    /// When that was seen, on the engine's clock.
+    pub at: Nanos,
+    /// Octets without the link's header.
+    pub from: u32,
+    pub to: u32,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LinkState {
@@ -81,6 +91,9 @@ struct Seen {
     events: Vec<LinkEvent>,
     /// Also where there is no room among them.
     last: Option<LinkEvent>,
+    /// As it was seen last; `None` before that.
+    mtu: Option<u32>,
+    mtu_changes: Vec<MtuChange>,
 }
 
 /// A link that flaps for days must not fill the memory: later events are not kept.
@@ -89,7 +102,14 @@ const MOST_EVENTS: usize = 10_000;
 impl Link {
     /// A link that is up.
     pub fn new(name: impl Into<String>, on_down: OnLinkDown) -> Self {
-        let seen = Seen { up: true, gone: false, events: Vec::new(), last: None };
+        let seen = Seen {
+            up: true,
+            gone: false,
+            events: Vec::new(),
+            last: None,
+            mtu: None,
+            mtu_changes: Vec::new(),
+        };
         Self {
             name: name.into(),
             on_down,
@@ -144,6 +164,22 @@ impl Link {
             seen.gone = true;
             self.state.store(LinkState::Lost as u8, Ordering::Release);
         }
+    }
+
+    /// Its MTU was seen at `at`; the first time, that is what changes are counted from.
+    pub fn set_mtu(&self, mtu: u32, at: Nanos) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = seen.mtu.replace(mtu);
+        if let Some(from) = before.filter(|from| *from != mtu)
+            && seen.mtu_changes.len() < MOST_EVENTS
+        {
+            seen.mtu_changes.push(MtuChange { at, from, to: mtu });
+        }
+    }
+
+    /// Changes of its MTU so far, in order.
+    pub fn mtu_changes(&self) -> Vec<MtuChange> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).mtu_changes.clone()
     }
 
     /// What has happened so far, in order.
@@ -205,6 +241,13 @@ mod tests {
         link.set(true, Nanos(7));
         assert_eq!((link.state(), link.changes()), (LinkState::Lost, 5));
         assert_eq!(link.error().to_string(), "eth1: the interface is gone");
+
+        let link = Link::new("eth1", OnLinkDown::Wait);
+        for (mtu, at) in [(1500, 1), (1500, 2), (500, 3), (1500, 4)] {
+            link.set_mtu(mtu, Nanos(at));
+        }
+        let change = |at, from, to| MtuChange { at: Nanos(at), from, to };
+        assert_eq!(link.mtu_changes(), [change(3, 1500, 500), change(4, 500, 1500)]);
 
         let link = Link::new("eth1", OnLinkDown::Stop);
         link.flapped(Nanos(1));

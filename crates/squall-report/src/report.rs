@@ -491,6 +491,9 @@ pub struct PortReport {
     /// Times when the link went down or came up; the first 10,000 changes.
     #[serde(default)]
     pub link_events: Vec<LinkEvent>,
+    /// Changes of the interface's MTU; the first 10,000.
+    #[serde(default)]
+    pub mtu_changes: Vec<MtuChange>,
 }
 
 /// A port's link went down, or came up.
@@ -499,6 +502,17 @@ pub struct LinkEvent {
     /// When the change was seen: seconds since the first departure was due; 0 before that.
     pub t_s: f64,
     pub up: bool,
+}
+
+/// The MTU of a port's interface was changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MtuChange {
+    /// When the change was seen: seconds since the first departure was due; 0 before that.
+    pub t_s: f64,
+    /// The MTU before the change, in octets.
+    pub before: u32,
+    /// The MTU after the change, in octets.
+    pub after: u32,
 }
 
 impl PortReport {

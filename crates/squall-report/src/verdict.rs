@@ -7,12 +7,15 @@
 //! what was asked for was done. What a device did with the load is no part of it.
 //! docs/guide/measuring.md says the same.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
-use crate::report::{
-    EndedBy, PortReport, Reason, ReasonCode, Report, Verdict,
-    flows::LinkReport,
-    source::{Excess, SourceKind, SourceRecord},
+use crate::{
+    render::human,
+    report::{
+        EndedBy, PortReport, Reason, ReasonCode, Report, Verdict,
+        flows::LinkReport,
+        source::{Excess, SourceKind, SourceRecord},
+    },
 };
 
 /// Shorter times say nothing.
@@ -43,6 +46,8 @@ pub struct Facts {
     pub stretched: Vec<(String, f64)>,
     /// By port: whether it receives.
     pub receives: Vec<bool>,
+    /// Octets without FCS of the longest frame that is sent; `None`: not known.
+    pub longest_frame: Option<u32>,
     pub machine: String,
 }
 
@@ -89,6 +94,10 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
     }
     for (port, receives) in report.ports.iter().zip(&facts.receives) {
         judge_port(port, *receives, report, &mut verdict);
+    }
+    // After all ports: here a link that was down is not one that kept frames from leaving.
+    for (port, _) in report.ports.iter().zip(&facts.receives).filter(|(_, receives)| **receives) {
+        judge_receiver(port, facts.longest_frame, duration, &mut verdict);
     }
     let starved = |reason: &&mut Reason| reason.code == ReasonCode::Starved;
     if let Some(first) = verdict.reasons.iter_mut().find(starved) {
@@ -434,10 +443,85 @@ fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut 
     }
 }
 
+/// Whether a port that receives could do so during the whole run.
+fn judge_receiver(port: &PortReport, longest: Option<u32>, duration: f64, verdict: &mut Verdict) {
+    let mut say = |code, text: String, hint: &str| {
+        verdict.say(code, format!("port {}: {text}", port.name), hint);
+    };
+    let states = port.link_events.iter().map(|event| (event.t_s, !event.up));
+    if let Some(down) = Outage::of(states, duration) {
+        let text = format!("its link was down {down}: frames that arrived then are not counted");
+        say(ReasonCode::LinkDown, text, "check its cable and its peer, and what sets it down");
+    }
+    let mtus = || port.mtu_changes.iter();
+    let Some(first) = mtus().next() else { return };
+    // Where it is not known what is sent, it is expected to receive what it could at first.
+    let is_short = |mtu: u32| match longest {
+        Some(longest) => mtu + LINK_OCTETS < longest,
+        None => mtu < first.before,
+    };
+    // A receiver that was too short from the start has no frame less than before.
+    let states = mtus().map(|change| (change.t_s, is_short(change.after)));
+    if let (false, Some(short)) = (is_short(first.before), Outage::of(states, duration)) {
+        let least = mtus().map(|change| change.after).min().unwrap_or(first.after);
+        let text = format!(
+            "its MTU was lowered from {} to {least} {short}: longer frames that arrived then are \
+             not counted",
+            first.before
+        );
+        say(ReasonCode::ReceiverBound, text, "leave the MTU as it is during a run");
+    }
+}
+
+/// Octets of a frame that its MTU does not count: the headers of Ethernet and of one VLAN.
+const LINK_OCTETS: u32 = 18;
+
+/// Times at which a port could not receive.
+struct Outage {
+    times: u64,
+    total_s: f64,
+    /// Beginning and end of the first; `None`: it did not end.
+    first: (f64, Option<f64>),
+}
+
+impl Outage {
+    /// `states`: when the port could not receive (`true`) or could again, in order.
+    fn of(states: impl Iterator<Item = (f64, bool)>, end_s: f64) -> Option<Self> {
+        let mut outages: Vec<(f64, Option<f64>)> = Vec::new();
+        for (t_s, out) in states {
+            match outages.last_mut().filter(|last| last.1.is_none()) {
+                Some(last) if !out => last.1 = Some(t_s),
+                None if out => outages.push((t_s, None)),
+                _ => {}
+            }
+        }
+        // All that was over before the start has the time 0.
+        outages.retain(|(_, end)| end.is_none_or(|end| end > 0.0));
+        let length = |(begin, end): &(f64, Option<f64>)| end.unwrap_or(end_s.max(*begin)) - begin;
+        Some(Self {
+            times: outages.len() as u64,
+            total_s: outages.iter().map(length).sum(),
+            first: *outages.first()?,
+        })
+    }
+}
+
+impl fmt::Display for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { times, total_s, first: (begin, end) } = self;
+        let total = human::seconds(*total_s);
+        match (times, end) {
+            (1, Some(end)) => write!(f, "for {total} (from {begin:.3} s to {end:.3} s)"),
+            (1, None) => write!(f, "for {total} (from {begin:.3} s to the end)"),
+            _ => write!(f, "{times} times, for {total} in all (the first time at {begin:.3} s)"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Asked, PortPacing, VerdictStatus};
+    use crate::report::{Asked, LinkEvent, MtuChange, PortPacing, VerdictStatus};
 
     fn facts(ended_by: EndedBy) -> Facts {
         let none = Vec::new();
@@ -447,6 +531,7 @@ mod tests {
             early: Vec::new(),
             stretched: Vec::new(),
             receives: Vec::new(),
+            longest_frame: None,
             machine: String::new(),
         }
     }
@@ -655,6 +740,54 @@ mod tests {
             ..paced(&[])
         };
         assert_eq!(codes(flows), [ReasonCode::OneSided]);
+    }
+
+    #[test]
+    fn a_receiver_that_could_not_receive_is_not_valid_and_says_when() {
+        let link = |events: &[(f64, bool)]| PortReport {
+            name: "B".into(),
+            link_events: events.iter().map(|&(t_s, up)| LinkEvent { t_s, up }).collect(),
+            ..PortReport::default()
+        };
+        let mtu = |changes: &[(f64, u32, u32)]| PortReport {
+            mtu_changes: changes
+                .iter()
+                .map(|&(t_s, before, after)| MtuChange { t_s, before, after })
+                .collect(),
+            ..link(&[])
+        };
+        let judged = |port: PortReport, receives, longest_frame| {
+            let report = Report { duration_s: 8.0, ports: vec![port], ..Report::default() };
+            let facts =
+                Facts { receives: vec![receives], longest_frame, ..facts(EndedBy::Duration) };
+            let reasons = judge(&report, &facts).reasons.into_iter();
+            reasons.map(|reason| (reason.code, reason.text)).collect::<Vec<_>>()
+        };
+        let down = [(2.0, false), (5.0, true)];
+        let reasons = judged(link(&down), true, None);
+        assert_eq!(reasons.len(), 1);
+        assert_eq!(reasons[0].0, ReasonCode::LinkDown);
+        let text = "port B: its link was down for 3.00 s (from 2.000 s to 5.000 s)";
+        assert!(reasons[0].1.starts_with(text), "{reasons:?}");
+        assert_eq!(judged(link(&down), false, None), []);
+        // One that was down before the start, one that stays down, several.
+        assert_eq!(judged(link(&[(0.0, false), (0.0, true)]), true, None), []);
+        let text = judged(link(&[(6.0, false)]), true, None).remove(0).1;
+        assert!(text.contains("for 2.00 s (from 6.000 s to the end)"), "{text}");
+        let twice = [(0.0, false), (1.0, true), (3.0, false), (3.0, true)];
+        let text = judged(link(&twice), true, None).remove(0).1;
+        assert!(text.contains("2 times, for 1.00 s in all (the first time at 0.000 s)"), "{text}");
+
+        let lowered = [(2.0, 1500, 500), (5.0, 500, 1500)];
+        for longest in [Some(996), None] {
+            let reasons = judged(mtu(&lowered), true, longest);
+            assert_eq!((reasons.len(), reasons[0].0), (1, ReasonCode::ReceiverBound));
+            let text = "its MTU was lowered from 1500 to 500 for 3.00 s (from 2.000 s to 5.000 s)";
+            assert!(reasons[0].1.contains(text), "{reasons:?}");
+        }
+        assert_eq!(judged(mtu(&lowered), true, Some(518)), []);
+        assert_eq!(judged(mtu(&[(2.0, 1500, 9000)]), true, None), []);
+        assert_eq!(judged(mtu(&[(2.0, 900, 500)]), true, Some(996)), []);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use squall_engine::{PortRx, PortTx, Running, Snapshot, SourceKind as Made, StreamTx};
+use squall_engine::{LinkChanges, PortRx, PortTx, Running, Snapshot, SourceKind as Made, StreamTx};
 use squall_measure::{FlowSettings, StreamRx as Seen};
 use squall_plan::{Plan, PlanStream, StreamDivision};
 use squall_port::{InterfaceCounters, PortFacts, Timestamps};
@@ -18,7 +18,7 @@ use squall_units::{L1_OVERHEAD, Nanos};
 use crate::{
     report::{
         Asked, CaptureSample, Contention, Cpu, EndedBy, EqualBins, InterfaceReport, KnownBy,
-        LinkEvent, NodeClock, Patterns, PortPacing, PortReport, PortSample, ReceiverRx, Report,
+        LinkEvent, MtuChange, NodeClock, Patterns, PortPacing, PortReport, PortSample, ReceiverRx, Report,
         RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict,
         WorkerReport,
         source::{SourceKind, SourceRecord},
@@ -340,6 +340,7 @@ impl Merged {
                 rx_fifo: i.rx_fifo,
             }),
             link_events: Vec::new(),
+            mtu_changes: Vec::new(),
         }
     }
 
@@ -527,7 +528,7 @@ impl Merged {
     }
 
     /// What the verdict has to know beside the report.
-    pub fn facts(&self, ended_by: EndedBy, report: &Report) -> verdict::Facts {
+    pub fn facts(&self, ended_by: EndedBy, plan: &Plan, report: &Report) -> verdict::Facts {
         let named = || self.names.iter().zip(&self.streams);
         let tx = report
             .ports
@@ -550,6 +551,7 @@ impl Merged {
                 .map(|(name, tx)| (name.clone(), tx.stretched.as_secs_f64()))
                 .collect(),
             receives: self.rx.iter().map(|queues| !queues.is_empty()).collect(),
+            longest_frame: longest_frame(plan),
             machine: machine(&report.contention),
         }
     }
@@ -694,14 +696,29 @@ impl Merged {
     }
 }
 
-/// Puts into the ports' reports when their links went down and came up, counted from `start`.
-pub(crate) fn tell_links(report: &mut Report, links: &[Vec<squall_port::LinkEvent>], start: Nanos) {
-    for (port, events) in report.ports.iter_mut().zip(links) {
-        let event = |e: &squall_port::LinkEvent| LinkEvent {
-            t_s: e.at.saturating_sub(start).as_secs_f64(),
-            up: e.up,
-        };
-        port.link_events = events.iter().map(event).collect();
+/// Octets without FCS of the longest frame that the streams of all ports send; `None` where other
+/// sources send, too, or others than this run.
+fn longest_frame(plan: &Plan) -> Option<u32> {
+    let longest = |stream: &PlanStream| {
+        let (program, cut) = (&stream.program, stream.program.cut());
+        match cut.is_whole() {
+            true => program.max_len(),
+            false => u32::from(cut.payload) + u32::from(cut.size),
+        }
+    };
+    let streams_only = plan.replays.is_empty() && plan.flows.is_none();
+    plan.streams.iter().map(longest).max().filter(|_| streams_only)
+}
+
+/// Puts into the ports' reports what happened to their links, counted from `start`.
+pub(crate) fn tell_links(report: &mut Report, links: &[LinkChanges], start: Nanos) {
+    let t_s = |at: Nanos| at.saturating_sub(start).as_secs_f64();
+    for (port, changes) in report.ports.iter_mut().zip(links) {
+        let event = |e: &squall_port::LinkEvent| LinkEvent { t_s: t_s(e.at), up: e.up };
+        port.link_events = changes.events.iter().map(event).collect();
+        let mtu =
+            |c: &squall_port::MtuChange| MtuChange { t_s: t_s(c.at), before: c.from, after: c.to };
+        port.mtu_changes = changes.mtu.iter().map(mtu).collect();
     }
 }
 

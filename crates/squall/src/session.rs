@@ -1132,7 +1132,8 @@ impl Run {
             report.sources.extend(sources::flows(load, &kept, first));
         }
         assemble::tell_pacing(&mut report, &self.running.pacing(false));
-        report.verdict = verdict::judge(&report, &merged.facts(EndedBy::Running, &report));
+        report.verdict =
+            verdict::judge(&report, &merged.facts(EndedBy::Running, self.running.plan(), &report));
         report.flows = load;
         report.capture =
             self.capturing.as_ref().map(|capturing| capturing.so_far(&report, accepted));
@@ -1498,7 +1499,7 @@ impl Run {
             Some(why) => why,
             None => ended_by(&report, elapsed, self.virtual_time),
         };
-        let port_lost = !merged.facts(ended_by, &report).lost.is_empty();
+        let port_lost = !merged.facts(ended_by, &plan, &report).lost.is_empty();
         let mut unsent = BTreeMap::new();
         for replayed in &mut outcome.replayed {
             let replaying = &plan.replays[replayed.number as usize];
@@ -1558,7 +1559,7 @@ impl Run {
         let waited = self.sent_all && plan.others_send();
         report.cut_short = stopped && would_end && !waited;
         assemble::tell_pacing(&mut report, &outcome.pacing);
-        report.verdict = verdict::judge(&report, &merged.facts(ended_by, &report));
+        report.verdict = verdict::judge(&report, &merged.facts(ended_by, &plan, &report));
         if self.failed.is_empty() {
             self.failed.extend(self.criteria.iter().flat_map(|one| one.check(&report)));
         }

@@ -40,6 +40,15 @@ const TESTS: &[(&str, Test)] = &[
     ("an_interface_that_is_deleted_ends_the_run", || ends("af_packet:veth-a", true)),
     ("an_interface_that_is_deleted_ends_a_run_over_xdp_live", || ends("xdp_live:veth-a", true)),
     ("what_the_peer_never_takes_is_named_as_such", too_long_for_the_peer),
+    ("a_receiver_whose_link_was_down_is_not_valid", || {
+        receiver("veth-d", &["down"], &["up"], ReasonCode::LinkDown)
+    }),
+    ("a_receiver_that_lost_its_carrier_is_not_valid", || {
+        receiver("veth-c", &["down"], &["up"], ReasonCode::LinkDown)
+    }),
+    ("a_receiver_whose_mtu_was_lowered_is_not_valid", || {
+        receiver("veth-d", &["mtu", "500"], &["mtu", "1500"], ReasonCode::ReceiverBound)
+    }),
 ];
 
 fn main() -> ExitCode {
@@ -294,4 +303,54 @@ fn too_long_for_the_peer() -> Outcome {
     same("too long", "frames that left", report.ports[0].tx.packets, 0)?;
     same("too long", &format!("{not_sent:?}"), dropped > 0, true)?;
     same("too long", "named", report.verdict.has(ReasonCode::PortRefused), true)
+}
+
+/// Behind a bridge, so that the sender does not see what happens to the receiver: frames that are
+/// lost there look like those that a device has lost.
+fn receiver(interface: &str, fault: &[&str], mended: &[&str], code: ReasonCode) -> Outcome {
+    enter("af_packet")?;
+    let ip = |arguments: &[&str]| -> Outcome {
+        let done = Command::new("ip").args(arguments).status();
+        if !done.is_ok_and(|status| status.success()) {
+            return Err(Skipped(format!("needs ip {}", arguments.join(" "))).into());
+        }
+        Ok(())
+    };
+    for step in [
+        "link add veth-c type veth peer name veth-d",
+        "link add bridge type bridge",
+        "link set veth-b master bridge",
+        "link set veth-c master bridge",
+        "link set bridge up",
+        "link set veth-c up",
+        "link set veth-d up",
+    ] {
+        ip(&step.split(' ').collect::<Vec<_>>())?;
+    }
+    let set = |what: &[&str]| ip(&[&["link", "set", interface], what].concat());
+    let mut run =
+        start(&stream("af_packet:veth-a", "af_packet:veth-d", "size = 1000\nname = \"s\""))?;
+    let arrived = |report: &Report| report.ports[1].rx.packets;
+    // A bridge takes a moment to forward.
+    until("frames arrive", &mut run, |report| arrived(report) > 100)?;
+    set(fault)?;
+    let noticed =
+        |report: &Report| report.ports[1].link_events.len() + report.ports[1].mtu_changes.len();
+    until("the fault is seen", &mut run, |report| noticed(report) == 1)?;
+    sends_more("meanwhile", &mut run)?;
+    set(mended)?;
+    let before = arrived(&until("its end is seen", &mut run, |report| noticed(report) == 2)?);
+    until("frames arrive again", &mut run, |report| arrived(report) > before + 100)?;
+    run.stop();
+    let report = run.finish()?;
+    let lost = report.streams[0].rx.as_ref().map_or(0, |rx| rx.lost);
+    same(interface, &format!("{lost} lost"), lost > 0, true)?;
+    let mut reasons = report.verdict.reasons.iter().filter(|reason| reason.code == code);
+    let reason = reasons.next().ok_or_else(|| format!("{:?}", report.verdict))?;
+    same(
+        interface,
+        &reason.text,
+        reason.text.contains("port B") && reason.text.contains(" s to "),
+        true,
+    )
 }

@@ -514,6 +514,10 @@ fn ports(report: &Report, page: &mut String) {
             let changes = text::link_changes(&port.link_events);
             *page += &format!("<p class=\"aside\">{}: link {changes}</p>", escape(&port.name));
         }
+        if !port.mtu_changes.is_empty() {
+            let changes = text::mtu_changes(&port.mtu_changes);
+            *page += &format!("<p class=\"aside\">{}: {changes}</p>", escape(&port.name));
+        }
         if port.rx.unsigned_packets > 0 {
             *page += &format!(
                 "<p class=\"aside\">{} received {} frames without Squall's signature</p>",

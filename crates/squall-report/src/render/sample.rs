@@ -250,6 +250,7 @@ fn port(
             ..InterfaceReport::default()
         }),
         link_events: Vec::new(),
+        mtu_changes: Vec::new(),
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::human;
 use super::table::{Cell, Style, Table, printable, truncate, wrap};
 use crate::report::{
-    Distribution, EndedBy, LinkEvent, PartReport, PortReport, Report, StreamReport, VerdictStatus,
+    Distribution, EndedBy, LinkEvent, MtuChange, PartReport, PortReport, Report, StreamReport,
+    VerdictStatus,
 };
 
 /// Rows that fit a screen or two; the rest is in the JSON.
@@ -163,6 +164,9 @@ fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
             4,
         ));
     }
+    if !port.mtu_changes.is_empty() {
+        out.extend(wrap(&format!("{}: {}", port.name, mtu_changes(&port.mtu_changes)), width, 4));
+    }
     if port.tx.blocked_s > 0.0 {
         out.extend(wrap(
             &format!(
@@ -193,6 +197,17 @@ pub(crate) fn link_changes(events: &[LinkEvent]) -> String {
         text.push(format!("and {} more changes", events.len() - MAX_LINK_EVENTS));
     }
     text.join(", ")
+}
+
+/// When the MTU was changed, and to what.
+pub(crate) fn mtu_changes(changes: &[MtuChange]) -> String {
+    let Some(first) = changes.first() else { return String::new() };
+    let shown = changes.iter().take(MAX_LINK_EVENTS);
+    let mut text: Vec<_> = shown.map(|c| format!("{} at {:.4} s", c.after, c.t_s)).collect();
+    if changes.len() > MAX_LINK_EVENTS {
+        text.push(format!("and {} more changes", changes.len() - MAX_LINK_EVENTS));
+    }
+    format!("MTU {}, then {}", first.before, text.join(", "))
 }
 
 /// What is to be said of the counters of a run that is valid: an interface that has sent more was
