@@ -39,6 +39,7 @@ __all__ = [
     "FlowRow",
     "Flows",
     "FlowsReport",
+    "ForeignRun",
     "Host",
     "HostShare",
     "InfoFigures",
@@ -50,6 +51,7 @@ __all__ = [
     "LinkEvent",
     "LinkReport",
     "Memory",
+    "MtuChange",
     "NodeClock",
     "Order",
     "PartReport",
@@ -476,6 +478,8 @@ class PortReport:
         Counters of the interface over the run; None without an interface.
     link_events : tuple of LinkEvent
         Times when the link went down or came up; the first 10,000 changes.
+    mtu_changes : tuple of MtuChange
+        Changes of the interface's MTU; the first 10,000.
     """
 
     name: str
@@ -485,6 +489,7 @@ class PortReport:
     rx: RxReport
     interface: InterfaceReport | None
     link_events: tuple[LinkEvent, ...]
+    mtu_changes: tuple[MtuChange, ...]
 
 
 @dataclass(frozen=True)
@@ -619,6 +624,11 @@ class RxReport:
     unsigned_packets : int
         Frames without Squall's signature: of streams without ``latency`` and ``trex_group``, or of
         other senders.
+    foreign_packets : int
+        Frames with signatures of other runs, which are in no stream: an earlier run that is
+        replayed or comes back, or another Squall on the same network.
+    foreign : tuple of ForeignRun
+        The same, run by run.
     drops : dict of str to int
         Frames lost between the interface and the process, by reason.
     fingerprint : str or None
@@ -642,6 +652,8 @@ class RxReport:
     gso_frames: int
     segments: int
     unsigned_packets: int
+    foreign_packets: int
+    foreign: tuple[ForeignRun, ...]
     drops: dict[str, int]
     fingerprint: str | None
     arrival_gap_ns: Distribution | None
@@ -650,6 +662,27 @@ class RxReport:
     peak_pps: float | None
     peak_bps_l2: float | None
     bursts: Bursts | None
+
+
+@dataclass(frozen=True)
+class ForeignRun:
+    """Frames of another run.
+
+    Attributes
+    ----------
+    key : str
+        The key in its signatures, 4 hexadecimal digits.
+    octets : int
+        Octets with FCS.
+    same_key : bool
+        It has the key of this run, and so the same seed: its frames left before this run began,
+        have a time that is still to come, or are of a stream that this run does not have.
+    """
+
+    key: str
+    packets: int
+    octets: int
+    same_key: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -727,6 +760,25 @@ class LinkEvent:
 
     t_s: float
     up: bool
+
+
+@dataclass(frozen=True)
+class MtuChange:
+    """The MTU of a port's interface was changed.
+
+    Attributes
+    ----------
+    t_s : float
+        When the change was seen: seconds since the first departure was due; 0 before that.
+    before : int
+        The MTU before the change, in octets.
+    after : int
+        The MTU after the change, in octets.
+    """
+
+    t_s: float
+    before: int
+    after: int
 
 
 @dataclass(frozen=True)

@@ -321,7 +321,7 @@ fn from_rules(
             NearMiss::Only => NearMisses::Only,
         },
         shuffle: said.shuffle,
-        seed: profile.seed,
+        seed: profile.effective_seed(),
         repeat: said.repeat,
         begin: said.start,
         pace: Pace { attacks: 1, seconds: 1 },

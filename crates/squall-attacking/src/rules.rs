@@ -162,7 +162,8 @@ pub fn wire(
     said: &Attack,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<wire::Settings> {
-    let mut settings = wire::Settings { seed: profile.seed, ..wire::Settings::default() };
+    let mut settings =
+        wire::Settings { seed: profile.effective_seed(), ..wire::Settings::default() };
     if let Some(gap) = said.gap {
         settings.gap = gap;
     }

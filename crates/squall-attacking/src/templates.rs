@@ -96,7 +96,7 @@ fn parameters(
     options: &[(String, Said)],
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Parameters> {
-    let mut parameters = Parameters { seed: profile.seed, ..template.usual() };
+    let mut parameters = Parameters { seed: profile.effective_seed(), ..template.usual() };
     let family = said.family.unwrap_or(4);
     let usual = |one: &str, other: &str| -> Vec<IpAddr> {
         let text = if family == 6 { other } else { one };

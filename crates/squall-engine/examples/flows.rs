@@ -139,6 +139,7 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
     };
     let plan = Plan {
         seed: 5,
+        key: 0,
         part: squall_units::Division::WHOLE,
         stop: Stop { duration: Some(Nanos(seconds * 1_000_000_000)), ..Stop::default() },
         counted: false,

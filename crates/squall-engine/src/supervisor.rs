@@ -324,6 +324,7 @@ pub fn ready(
             served.map_err(|error| port_error(&plan, side.port, error))?;
         }
     }
+    ports.iter_mut().for_each(|port| port.expect_signatures(expected_key(&plan)));
     for (number, stream) in (0..).zip(&plan.streams) {
         check_mark(&plan, &ports, stream)?;
         number_trex(&settings, number, stream);
@@ -501,18 +502,28 @@ impl Orders {
             }
             sources.push(Box::new(player));
         }
+        let measure = Measure { key: expected_key(&plan), ..settings.measure.clone() };
+        // Departures are compared with it where all are on this machine's clock. Who measures any
+        // run takes those that began before, too.
+        let start = match clock {
+            Clock::Real(start) if common == CommonClock::default() => {
+                Some(start).filter(|_| measure.key.is_some() && !plan.has_other_nodes())
+            }
+            _ => None,
+        };
         let receiving = |(port, number, queue): (usize, u32, Box<dyn RxQueue>)| {
             let take = settings.take.get(port).cloned().unwrap_or_default();
             let tap = take.tap.map(|make| make(number));
-            let seen = Receiver::on(&settings.measure, take.link);
+            let seen = Receiver::on(&measure, take.link);
             if !facts.iter().any(|of| of.0 == port) {
-                return Receiving::new(port, queue, seen, take.filter, tap).by(common);
+                return Receiving::new(port, queue, seen, take.filter, tap).by(common).from(start);
             }
             // Where nothing but flows is, their own figures say more than a measurement.
             let measured = !plan.only_flows();
             let counting = Measure { count_only: true, ..Measure::default() };
             let seen = if measured { seen } else { Receiver::on(&counting, take.link) };
-            Receiving::new(port, queue, seen, take.filter, tap).by(common).claimed(measured)
+            let receiving = Receiving::new(port, queue, seen, take.filter, tap);
+            receiving.by(common).from(start).claimed(measured)
         };
         Worker {
             index,
@@ -543,6 +554,12 @@ impl Orders {
             waiting,
         }
     }
+}
+
+/// The key that signatures of frames to be measured have; `None`: nothing that is signed is sent,
+/// and frames of any run are measured.
+fn expected_key(plan: &Plan) -> Option<u16> {
+    (!plan.streams.is_empty()).then_some(plan.key)
 }
 
 /// Receivers know a stream with TRex's header or mark by its number.

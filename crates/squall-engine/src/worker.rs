@@ -210,6 +210,8 @@ pub struct QueueCounters {
     pub octets: u64,
     /// Frames without a signature of ours.
     pub unsigned: u64,
+    /// Frames with signatures of other runs.
+    pub foreign: u64,
     /// By number.
     pub streams: Vec<(u16, StreamCounters)>,
     /// What stood at the places that are tracked.
@@ -272,6 +274,7 @@ impl QueueCounters {
             packets: seen.packets,
             octets: seen.octets,
             unsigned: seen.unsigned,
+            foreign: seen.foreign.values().map(|foreign| foreign.packets).sum(),
             streams: seen.streams().map(|(number, stream)| (number, stream.counters())).collect(),
             tracked: seen
                 .tracked
@@ -393,6 +396,18 @@ impl Receiving {
         self
     }
 
+    /// All frames of the run leave from `start` on, by the engine's clock.
+    pub fn from(mut self, start: Option<Nanos>) -> Self {
+        start.into_iter().for_each(|start| self.seen.begin(start));
+        self
+    }
+
+    /// From now on frames are stamped by this clock.
+    fn set_common(&mut self, common: CommonClock) {
+        self.common = common;
+        self.seen.forget_begin();
+    }
+
     /// Sources take frames of the port, too; `measured`: of what they leave, more is wanted than
     /// its count.
     pub fn claimed(mut self, measured: bool) -> Self {
@@ -441,6 +456,7 @@ impl Receiving {
         self.given += batch.frames.len() as u64;
         // Within a batch clocks do not come apart by what matters.
         self.seen.set_clock_offset(self.common.offset(batch.frames[0].time));
+        self.seen.set_now(now);
         let batch = match &self.filter {
             None => batch,
             Some(filter) => {
@@ -961,7 +977,7 @@ impl Worker {
             Command::Limit(stop) => self.limit(*stop),
             Command::Clock(common) => {
                 self.common = *common;
-                self.rx.iter_mut().for_each(|rx| rx.common = *common);
+                self.rx.iter_mut().for_each(|rx| rx.set_common(*common));
             }
             _ => {}
         }

@@ -84,6 +84,8 @@ pub struct Flows {
     /// Greatest common divisor of the gaps seen first: what the time stamps are multiples of. 0 as
     /// long as there are none.
     resolution: u64,
+    /// A run whose signatures need no second one that shows that they are such.
+    trusted: Option<u16>,
 }
 
 /// The flows with most octets, for a live view.
@@ -128,7 +130,16 @@ impl Flows {
             table: FlowTable::new(settings.limit, None),
             rest: Traffic::default(),
             resolution: 0,
+            trusted: None,
         }
+    }
+
+    pub(crate) fn trusting(self, trusted: Option<u16>) -> Self {
+        Self { trusted, ..self }
+    }
+
+    pub(crate) fn trust(&mut self, key: Option<u16>) {
+        self.trusted = key;
     }
 
     /// Of frames that begin with `link`.
@@ -161,14 +172,14 @@ impl Flows {
             flow.gaps.record(gap, self.bins.as_ref());
         }
         if s.by == By::Flow && !matches!(flow.sequence, Recognised::Unknown) {
-            let signed = || Signature::read(octets).map(|signature| signature.stream);
             let signed = match flow.sequence {
                 Recognised::Known(_) => None,
-                _ => signed(),
+                _ => Signature::read(octets),
             };
             flow.sequence.take(
                 Packet { octets, headers: &headers },
                 signed,
+                self.trusted,
                 time,
                 s.sequence,
                 s.wall,

@@ -10,16 +10,19 @@ pub mod census;
 pub mod flow;
 mod flows;
 pub mod kinds;
+mod runs;
 pub mod track;
 mod traffic;
 mod trex;
 
 pub use flows::{By, FlowCount, FlowRx, FlowSettings, Flows, TopFlow, TopFlows, source};
+pub use runs::{Foreign, RunRx};
 pub use traffic::{Bursts, Gaps, Pace, Peak, Traffic};
 pub use trex::TrexErrors;
 use trex::TrexFlows;
 
 use flow::Link;
+use runs::{Candidates, Confirmed};
 use squall_program::{
     signature::{LEN, Signature},
     trex::HwIds,
@@ -29,7 +32,10 @@ use squall_stats::{
 };
 use squall_units::{Cut, FCS_LEN, Nanos};
 use squall_wire::{Frame, Segments};
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 use track::{Place, Tracked};
 
 /// What is measured of received frames.
@@ -47,6 +53,9 @@ pub struct Measure {
     pub places: Arc<[Place]>,
     /// Streams whose frames have TRex's header or mark in the place of a signature.
     pub trex: Option<Arc<HwIds>>,
+    /// The key of the run whose frames are measured: those of other runs are only counted. `None`:
+    /// frames of all runs are measured, each run's apart.
+    pub key: Option<u16>,
 }
 
 /// What one receiving queue has seen.
@@ -60,6 +69,9 @@ pub struct Receiver {
     pub segments: u64,
     /// Frames of no stream, as they have neither a signature nor the mark of one.
     pub unsigned: u64,
+    /// By key: frames with signatures of other runs, or of an earlier run with the same key. They
+    /// are in no stream.
+    pub foreign: BTreeMap<u16, Foreign>,
     /// Frames with TRex's header that are counted for no stream.
     pub trex: TrexErrors,
     /// Gaps between consecutive frames, nanoseconds.
@@ -80,8 +92,19 @@ pub struct Receiver {
     link: Link,
     trex_flows: Option<Box<TrexFlows>>,
     last: Option<Nanos>,
-    /// By the signature's stream number; grows with the numbers seen.
-    streams: Vec<Option<Box<StreamRx>>>,
+    /// The run that is measured; in turns, if all are.
+    run: RunRx,
+    /// No other run is measured.
+    one_run: bool,
+    /// Of all runs, the others that have shown themselves.
+    others: Vec<RunRx>,
+    candidates: Candidates,
+    /// The key of `run`; [`NO_KEY`] without one.
+    key: u32,
+    /// When the run began, and how much later a frame may leave: others are of another run, whatever
+    /// their key is. Where the sender has another clock: at any time.
+    begin: u64,
+    within_ns: u64,
 }
 
 /// What one receiving queue has seen of one stream.
@@ -119,6 +142,11 @@ const TOP_FLOWS: usize = 10;
 /// stream send its frames a little out of order, each with its own time: that is no new beginning.
 const BEGIN: u32 = 4096;
 const BREAK_NS: i64 = 5_000_000;
+/// What no check differs by from its hash.
+const NO_KEY: u32 = u32::MAX;
+/// Readings of one clock: a frame may leave after the time was read, and a port may stamp it with
+/// the instant at which it is to leave.
+const AHEAD_NS: u64 = 1_000_000_000;
 
 impl StreamRx {
     /// Nothing is copied that takes memory.
@@ -208,10 +236,14 @@ impl Receiver {
             count_only: measure.count_only,
             fingerprint: measure.fingerprint.then(Fingerprint::default),
             gap_bins: measure.gap_bins.clone(),
-            flows: measure
-                .flows
-                .as_ref()
-                .map(|flows| Box::new(Flows::new(flows, measure.gap_bins.as_ref()).on(link))),
+            flows: measure.flows.as_ref().map(|flows| {
+                let flows = Flows::new(flows, measure.gap_bins.as_ref()).on(link);
+                Box::new(flows.trusting(measure.key))
+            }),
+            run: RunRx::new(measure.key, Nanos::ZERO),
+            one_run: measure.key.is_some(),
+            key: measure.key.map_or(NO_KEY, u32::from),
+            within_ns: u64::MAX,
             tracked: (!measure.places.is_empty()).then(|| Box::new(Tracked::new(&measure.places))),
             restarts: measure.flows.as_ref().is_some_and(|flows| flows.restarts),
             link,
@@ -237,10 +269,20 @@ impl Receiver {
             flows.observe(octets, len, time);
         }
         self.arrival(time);
-        let Some(signature) = self.read(octets) else {
-            return self.count_unsigned(octets, 1, len);
+        let signature = match self.read(octets) {
+            Some(signature) => signature,
+            None => {
+                let Some(other) = Signature::read(octets) else {
+                    return self.count_unsigned(octets, 1, len);
+                };
+                match self.of_another(other, octets, len, time) {
+                    Some(signature) => signature,
+                    None => return,
+                }
+            }
         };
-        let (restarts, delay) = (self.restarts, self.delay(signature, time));
+        let delay = self.delay(signature, time);
+        let restarts = self.restarts;
         if let Some(tracked) = &mut self.tracked {
             tracked.observe(octets, len, signature.stream, delay, time.0);
         }
@@ -262,21 +304,147 @@ impl Receiver {
         signature.delay(arrival.0.wrapping_add(self.clock_offset))
     }
 
+    /// The run began at `start`, on the clock by which frames are stamped.
+    pub fn begin(&mut self, start: Nanos) {
+        (self.begin, self.within_ns) = (start.0, AHEAD_NS);
+    }
+
+    /// Frames are stamped by another clock from now on.
+    pub fn forget_begin(&mut self) {
+        (self.begin, self.within_ns) = (0, u64::MAX);
+    }
+
+    /// What time it is, by the clock of [`Receiver::begin`].
+    #[inline]
+    pub fn set_now(&mut self, now: Nanos) {
+        if self.begin > 0 {
+            self.within_ns = now.0.saturating_sub(self.begin) + AHEAD_NS;
+        }
+    }
+
     /// A frame of a stream of the run says itself whose it is.
     #[inline]
     pub fn is_of_a_stream(&self, octets: &[u8]) -> bool {
-        self.is_signed(octets) || self.marked(octets).is_some()
+        let known =
+            |key| self.run.key == Some(key) || self.others.iter().any(|run| run.key == Some(key));
+        Signature::read(octets).is_some_and(|signature| known(signature.key))
+            || self.has_trex_header(octets)
+            || self.marked(octets).is_some()
     }
 
     #[inline]
-    fn is_signed(&self, octets: &[u8]) -> bool {
-        Signature::read(octets).is_some()
-            || self.trex_flows.as_ref().is_some_and(|flows| flows.knows(octets))
+    fn has_trex_header(&self, octets: &[u8]) -> bool {
+        self.trex_flows.as_ref().is_some_and(|flows| flows.knows(octets))
     }
 
+    /// The signature of a frame of the run that is measured now.
     #[inline]
     fn read(&mut self, octets: &[u8]) -> Option<Signature> {
-        Signature::read(octets).or_else(|| self.trex_flows.as_mut()?.read(octets, &mut self.trex))
+        (Signature::read_of(octets, self.key))
+            .filter(|signature| signature.since(self.begin) <= self.within_ns)
+            .or_else(|| self.trex_flows.as_mut()?.read(octets, &mut self.trex))
+    }
+
+    /// Of a frame with the signature of another run: if that is measured, it is the one that is
+    /// measured now, and this its signature; if not, the frame is counted.
+    ///
+    /// Chance finds the signature of some run in one of 65,536 frames: a run is one when a second
+    /// frame shows its key.
+    #[cold]
+    fn of_another(
+        &mut self,
+        signature: Signature,
+        octets: &[u8],
+        len: u64,
+        time: Nanos,
+    ) -> Option<Signature> {
+        let key = signature.key;
+        // The key of this run, at a time that is not.
+        if u32::from(key) == self.key || self.foreign.contains_key(&key) {
+            self.count_foreign(key, len);
+            return None;
+        }
+        if self.turn_to(key) {
+            return Some(signature);
+        }
+        // It has the mark of a stream, and what else it has is chance.
+        let candidate = match self.marked(octets) {
+            None => self.candidates.see(signature, len, time),
+            Some(_) => None,
+        };
+        let Some(first) = candidate else {
+            self.count_unsigned(octets, 1, len);
+            return None;
+        };
+        self.confirm(first);
+        if self.turn_to(key) {
+            return Some(signature);
+        }
+        self.count_foreign(key, len);
+        None
+    }
+
+    /// Takes what was seen once as the first frame of its run.
+    fn confirm(&mut self, first: Confirmed) {
+        let key = first.signature.key;
+        self.unsigned = self.unsigned.saturating_sub(1);
+        if self.one_run || self.others.len() + 1 >= runs::MOST_RUNS {
+            return self.count_foreign(key, first.len);
+        }
+        let run = RunRx::new(Some(key), first.arrival);
+        self.others.push(run);
+        self.turn_to(key);
+        let delay = self.delay(first.signature, first.arrival);
+        let restarts = self.restarts;
+        let stream = self.stream_mut(first.signature.stream);
+        stream.packets += 1;
+        stream.octets += first.len;
+        stream.one(first.signature.sequence, delay, first.arrival.0, restarts);
+    }
+
+    /// Measures the run with this key from here on, if there is such.
+    fn turn_to(&mut self, key: u16) -> bool {
+        if self.key == u32::from(key) {
+            return true;
+        }
+        let Some(at) = self.others.iter().position(|run| run.key == Some(key)) else {
+            return false;
+        };
+        let before = std::mem::replace(&mut self.run, self.others.swap_remove(at));
+        // Before the first one has shown itself there is none, unless other marks have.
+        if before.key.is_some() || before.streams().next().is_some() {
+            self.others.push(before);
+        }
+        self.key = key.into();
+        if let Some(flows) = &mut self.flows {
+            flows.trust(Some(key));
+        }
+        true
+    }
+
+    fn count_foreign(&mut self, key: u16, len: u64) {
+        let foreign = self.foreign.entry(key).or_default();
+        foreign.packets += 1;
+        foreign.octets += len;
+    }
+
+    /// Keys of which another queue has seen more than one frame: what this one has seen once is
+    /// theirs, too.
+    pub fn confirm_keys(&mut self, keys: &BTreeSet<u16>) {
+        for first in self.candidates.take(keys) {
+            self.confirm(first);
+        }
+    }
+
+    /// Keys of runs that have shown themselves.
+    pub fn keys(&self) -> impl Iterator<Item = u16> {
+        let measured = self.runs().filter_map(|run| run.key);
+        measured.chain(self.foreign.keys().copied())
+    }
+
+    /// The runs that are measured; of one alone, that.
+    pub fn runs(&self) -> impl Iterator<Item = &RunRx> {
+        std::iter::once(&self.run).chain(&self.others)
     }
 
     #[inline]
@@ -364,7 +532,17 @@ impl Receiver {
                         }
                         row.push(self.delay(signature, time), time.0, len);
                     }
-                    None => self.count_unsigned(octets, 1, len),
+                    None => match Signature::read(octets) {
+                        None => self.count_unsigned(octets, 1, len),
+                        Some(other) => {
+                            // Of the run that was measured until here.
+                            self.put_down(&mut row);
+                            if let Some(signature) = self.of_another(other, octets, len, time) {
+                                (row.stream, row.first) = (signature.stream, signature.sequence);
+                                row.push(self.delay(signature, time), time.0, len);
+                            }
+                        }
+                    },
                 }
             }
             if n == 0 {
@@ -407,7 +585,7 @@ impl Receiver {
         }
         // No stream of ours signs frames that are cut, but a NIC may join frames that were signed
         // each.
-        if whole && self.is_signed(octets) {
+        if whole && (Signature::read(octets).is_some() || self.has_trex_header(octets)) {
             self.joined(wire_len, cut);
             let each = |frame: &[u8]| self.observe(frame, frame.len() as u32, time);
             return segments_of(octets, cut).for_each(&mut Vec::new(), each);
@@ -442,43 +620,40 @@ impl Receiver {
 
     #[inline]
     fn stream_mut(&mut self, number: u16) -> &mut StreamRx {
-        let number = usize::from(number);
-        if number >= self.streams.len() {
-            self.streams.resize_with(number + 1, || None);
-        }
-        self.streams[number].get_or_insert_default()
+        self.run.stream_mut(number)
     }
 
     /// A copy without histograms: for a live view of thousands of streams.
     pub fn without_histograms(&self) -> Self {
-        let light = |s: &StreamRx| {
-            Box::new(StreamRx {
-                packets: s.packets,
-                octets: s.octets,
-                sequence: s.sequence.clone(),
-                marked: s.marked,
-                ..StreamRx::default()
-            })
+        let light = |s: &StreamRx| StreamRx {
+            packets: s.packets,
+            octets: s.octets,
+            sequence: s.sequence.clone(),
+            marked: s.marked,
+            ..StreamRx::default()
         };
-        Self {
-            streams: self.streams.iter().map(|s| s.as_deref().map(light)).collect(),
-            gaps: Histogram::default(),
-            gap_bins: None,
-            flows: None,
-            tracked: None,
-            top_flows: self.top_flows(),
-            trex_flows: None,
-            ..*self
-        }
+        self.copy(|run| run.each(light), Histogram::default(), None)
     }
 
     /// A copy with the histograms of streams, and the largest flows alone: a copy of all of them
     /// takes longer than a queue has room for.
     pub fn with_histograms(&self) -> Self {
+        self.copy(RunRx::clone, self.gaps.clone(), self.gap_bins.clone())
+    }
+
+    fn copy(
+        &self,
+        run: impl Fn(&RunRx) -> RunRx,
+        gaps: Histogram,
+        gap_bins: Option<EqualBins>,
+    ) -> Self {
         Self {
-            streams: self.streams.clone(),
-            gaps: self.gaps.clone(),
-            gap_bins: self.gap_bins.clone(),
+            run: run(&self.run),
+            others: self.others.iter().map(run).collect(),
+            foreign: self.foreign.clone(),
+            candidates: self.candidates.clone(),
+            gaps,
+            gap_bins,
             flows: None,
             tracked: None,
             top_flows: self.top_flows(),
@@ -491,23 +666,23 @@ impl Receiver {
         self.flows.as_ref().map_or_else(TopFlows::default, |flows| flows.top(TOP_FLOWS))
     }
 
-    /// What was seen of stream `number`.
+    /// What was seen of stream `number` of the run that is measured now.
     pub fn stream(&self, number: u16) -> Option<&StreamRx> {
-        self.streams.get(usize::from(number))?.as_deref()
+        self.run.stream(number)
     }
 
-    /// Streams that were seen, ascending.
+    /// Streams of that run that were seen, ascending.
     pub fn streams(&self) -> impl Iterator<Item = (u16, &StreamRx)> {
-        self.streams.iter().enumerate().filter_map(|(i, s)| Some((i as u16, s.as_deref()?)))
+        self.run.streams()
     }
 }
 
-/// That of the frames which `octets` are cut into. Of those with a signature the time of that is
-/// left out, as nothing else differs from run to run.
+/// That of the frames which `octets` are cut into. Of those with a signature its time and its key
+/// are left out, as nothing else differs from run to run.
 pub fn fingerprint(octets: &[u8], cut: Cut) -> Fingerprint {
     let mut all = Fingerprint::default();
     let mut add = |frame: &[u8]| match Signature::read(frame) {
-        Some(signature) => all.add(&without_time(frame, signature)),
+        Some(signature) => all.add(&without_run(frame, signature)),
         None => all.add(frame),
     };
     if cut.is_whole() {
@@ -518,10 +693,11 @@ pub fn fingerprint(octets: &[u8], cut: Cut) -> Fingerprint {
     all
 }
 
-/// `frame` as it would have left at 0, with the checksums that it would have then.
-fn without_time(frame: &[u8], signature: Signature) -> Vec<u8> {
+/// `frame` as it would have left at 0 in a run without a key, with the checksums that it would have
+/// then.
+fn without_run(frame: &[u8], signature: Signature) -> Vec<u8> {
     let mut frame = Frame::dissect(frame.to_vec());
-    let (high, low) = Signature { time: 0, ..signature }.halves();
+    let (high, low) = Signature { key: 0, time: 0, ..signature }.halves();
     let at = frame.bytes.len() - LEN;
     frame.bytes[at..at + 8].copy_from_slice(&high.to_be_bytes());
     frame.bytes[at + 8..].copy_from_slice(&low.to_be_bytes());
@@ -539,7 +715,7 @@ mod tests {
 
     fn frame(stream: u16, sequence: u32, time: u64) -> Vec<u8> {
         let mut octets = vec![0; 60];
-        let (high, low) = Signature { stream, sequence, time }.halves();
+        let (high, low) = Signature { key: 0, stream, sequence, time }.halves();
         octets[44..52].copy_from_slice(&high.to_be_bytes());
         octets[52..60].copy_from_slice(&low.to_be_bytes());
         octets
@@ -644,17 +820,18 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_leaves_the_time_of_a_signature_out_and_nothing_else() {
-        let frame = |text: &str, sequence, time| {
+    fn a_fingerprint_leaves_time_and_key_of_a_signature_out_and_nothing_else() {
+        let keyed = |text: &str, sequence, time, key| {
             let packet = squall_wire::Packet::parse(text).unwrap();
             let mut frame = packet.build(Some(150), &|_| unreachable!(), 0).unwrap();
-            let (high, low) = Signature { stream: 3, sequence, time }.halves();
+            let (high, low) = Signature { key, stream: 3, sequence, time }.halves();
             let at = frame.bytes.len() - LEN;
             frame.bytes[at..at + 8].copy_from_slice(&high.to_be_bytes());
             frame.bytes[at + 8..].copy_from_slice(&low.to_be_bytes());
             frame.fill_checksums();
             fingerprint(&frame.bytes, Cut::WHOLE)
         };
+        let frame = |text: &str, sequence, time| keyed(text, sequence, time, 0);
         for text in [
             "eth/ipv4/udp",
             "eth/ipv6/tcp",
@@ -668,6 +845,7 @@ mod tests {
                 assert_eq!(frame(text, 1, time), one, "{text}");
             }
             assert_ne!(frame(text, 2, 7), one, "{text}");
+            assert_eq!(keyed(text, 1, 7, 0x1234), one, "{text}");
         }
     }
 

@@ -71,7 +71,12 @@ impl TrexFlows {
             flow.flow_seq = Some(found);
         }
         if flow.flow_seq == Some(found) {
-            return Some(Signature { stream, sequence: header.sequence, time: header.time });
+            return Some(Signature {
+                key: 0,
+                stream,
+                sequence: header.sequence,
+                time: header.time,
+            });
         }
         match flow.before == Some(found) {
             true => errors.old_flow += 1,
@@ -154,7 +159,7 @@ mod tests {
     fn receiver(groups: &[(u16, u16)]) -> Receiver {
         let ids = Arc::new(HwIds::default());
         groups.iter().for_each(|(group, stream)| ids.set_group(*group, *stream));
-        Receiver::new(&Measure { trex: Some(ids), ..Measure::default() })
+        Receiver::new(&Measure { trex: Some(ids), key: Some(0), ..Measure::default() })
     }
 
     #[test]
@@ -205,7 +210,7 @@ mod tests {
     #[test]
     fn a_signature_goes_before_a_mark() {
         let mut signed = marked("eth/ipv4", 3);
-        let (high, low) = Signature { stream: 2, sequence: 0, time: 1 }.halves();
+        let (high, low) = Signature { key: 0, stream: 2, sequence: 0, time: 1 }.halves();
         signed[46..54].copy_from_slice(&high.to_be_bytes());
         signed[54..].copy_from_slice(&low.to_be_bytes());
         let mut rx = receiver(&[(3, 7)]);

@@ -236,7 +236,7 @@ pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated
         flows: None,
         attacks: Vec::new(),
         replays: Vec::new(),
-        seed: 1,
+        seed: None,
         stop: Stop::default(),
         run: Default::default(),
     };

@@ -41,7 +41,7 @@ pub fn compile(
 ) -> Result<Plan, Diagnostics> {
     assert_eq!(profile.ports.len(), limits.len(), "limits are given for every port");
     let Inputs { assets, replays: others, opened, spoken } = inputs;
-    let part = options.part;
+    let (part, seed) = (options.part, profile.effective_seed());
     let mut mistakes = Mistakes::of(profile);
     let mut notes = Vec::new();
     let mut made = Vec::new();
@@ -51,7 +51,7 @@ pub fn compile(
     let mut flows = flows::compile(profile, spoken, limits, assets, &mut mistakes);
     for (index, stream) in profile.streams.iter().enumerate() {
         match program(
-            profile.seed,
+            seed,
             index,
             stream,
             &limits[stream.port],
@@ -98,16 +98,8 @@ pub fn compile(
     let (mut streams, mut mistakes) = (Vec::new(), Mistakes::of(profile));
     for ((stream, program), rate) in made.into_iter().zip(rates) {
         let port = &profile.ports[stream.port].name;
-        match schedule(
-            profile.seed,
-            stream,
-            program,
-            rate,
-            &limits[stream.port],
-            port,
-            assets,
-            &mut notes,
-        ) {
+        match schedule(seed, stream, program, rate, &limits[stream.port], port, assets, &mut notes)
+        {
             Ok(planned) => streams.push(planned),
             Err(problem) => mistakes.add(problem),
         }
@@ -183,8 +175,23 @@ pub fn compile(
     };
     let (workers, divided) = place::place(&ports, limits, &mut streams, &stop, &wanted, &mut notes);
     let counted = counted || divided;
-    let (seed, stop, flows) = (profile.seed, profile.stop, flows.map(Arc::new));
-    Ok(Plan { seed, part, stop, counted, ports, streams, replays, flows, afters, workers, notes })
+    let (stop, flows) = (profile.stop, flows.map(Arc::new));
+    let key = signature::key_of(seed);
+    let plan = Plan {
+        seed,
+        key,
+        part,
+        stop,
+        counted,
+        ports,
+        streams,
+        replays,
+        flows,
+        afters,
+        workers,
+        notes,
+    };
+    Ok(plan.keyed(key))
 }
 
 /// What `--mult` does to replays and flows; why it cannot.

@@ -142,6 +142,8 @@ pub struct Cpu {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
+    /// That of the signatures ([`squall_program::signature`]).
+    pub key: u16,
     /// The part of the whole that this is: a function of the profile alone, whatever the machine.
     pub part: Division,
     pub stop: Stop,
@@ -304,6 +306,13 @@ impl Plan {
     /// Whether nothing is sent: the run only receives.
     pub fn only_receives(&self) -> bool {
         self.streams.is_empty() && self.replays.is_empty() && self.flows.is_none()
+    }
+
+    /// The same with another key in its signatures.
+    pub fn keyed(mut self, key: u16) -> Self {
+        let signed = self.streams.iter_mut().filter(|stream| stream.program.signature().is_some());
+        signed.for_each(|stream| Arc::make_mut(&mut stream.program).set_key(key));
+        Self { key, ..self }
     }
 
     /// Whether other nodes have ports of the run.

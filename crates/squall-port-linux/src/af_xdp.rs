@@ -151,6 +151,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         counted,
         device_queues,
         loaded,
+        key: None,
         receiving: Weak::new(),
         unclaimed: 0,
         counters: None,
@@ -229,6 +230,8 @@ struct XdpPort {
     device_queues: std::ops::Range<u32>,
     /// Not yet on the interface.
     loaded: Option<Receiving>,
+    /// Of the signatures that are expected.
+    key: Option<u16>,
     /// On the interface as long as a queue is open to receive.
     receiving: Weak<Receiving>,
     /// Frames that came when the program was there, and the last queue's socket not yet.
@@ -314,6 +317,10 @@ impl Port for XdpPort {
         Ok(())
     }
 
+    fn expect_signatures(&mut self, key: Option<u16>) {
+        self.key = key;
+    }
+
     fn serves(&self, hosts: &Hosts) -> bool {
         match &self.options.take {
             Some(Take::Hosts(taken)) => ranges(hosts).is_ok_and(|asked| taken.cover(&asked)),
@@ -371,6 +378,7 @@ impl XdpPort {
             None => Receiving::load(&self.options.take(), self.link.mac, self.device_queues.end)?,
         };
         let receiving = Arc::new(loaded);
+        receiving.counters().expect(self.key);
         self.counters = Some(receiving.counters().clone());
         self.receiving = Arc::downgrade(&receiving);
         Ok(receiving)

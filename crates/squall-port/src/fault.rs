@@ -420,6 +420,10 @@ impl Port for FaultPort {
         self.port.serve(hosts)
     }
 
+    fn expect_signatures(&mut self, key: Option<u16>) {
+        self.port.expect_signatures(key);
+    }
+
     fn serves(&self, hosts: &Hosts) -> bool {
         self.port.serves(hosts)
     }

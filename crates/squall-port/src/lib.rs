@@ -192,6 +192,10 @@ pub trait Port: Send {
         Ok(())
     }
 
+    /// Signatures of the run have this key; `None`: those of any run are looked for. For ports that
+    /// leave frames without one to the machine's stack.
+    fn expect_signatures(&mut self, _key: Option<u16>) {}
+
     /// Whether queues that are open are given what is for `hosts`, too.
     fn serves(&self, _hosts: &Hosts) -> bool {
         true

@@ -20,7 +20,7 @@ impl Profile {
         let mut set = |key: &str, value: Option<Json>| {
             table.extend(value.map(|value| (key.to_owned(), value)))
         };
-        set("seed", Some(count(self.seed)));
+        set("seed", self.seed.map(count));
         set("duration", self.stop.duration.map(duration));
         set("packets", self.stop.packets.map(count));
         set("octets", self.stop.octets.map(count));

@@ -17,11 +17,21 @@ pub struct Profile {
     pub replays: Vec<Replay>,
     pub flows: Option<Flows>,
     pub attacks: Vec<Attack>,
-    /// Feeds every random choice. Same profile, same seed: same octets.
-    pub seed: u64,
+    /// Feeds every random choice. Same profile, same seed: same octets. `None`: not stated, and so
+    /// [`Profile::DEFAULT_SEED`].
+    pub seed: Option<u64>,
     pub stop: Stop,
     /// How it is run where nobody says otherwise; its end and its seed are above.
     pub run: RunOptions,
+}
+
+impl Profile {
+    pub const DEFAULT_SEED: u64 = 1;
+
+    /// The seed that random choices are made with.
+    pub fn effective_seed(&self) -> u64 {
+        self.seed.unwrap_or(Self::DEFAULT_SEED)
+    }
 }
 
 /// When the whole run ends; the first that is reached. Nothing set: when every stream has ended.

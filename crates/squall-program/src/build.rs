@@ -99,6 +99,8 @@ pub struct Program {
     pub(crate) sums: Box<[Sum]>,
     pub(crate) lengths: Box<[LengthField]>,
     pub(crate) signature: Option<u16>,
+    /// Of the signature.
+    pub(crate) key: u16,
     pub(crate) trex: Option<TrexMark>,
     pub(crate) sizes: Sizes,
     pub(crate) longest: u32,
@@ -260,6 +262,7 @@ impl Program {
             sums: sums.into(),
             crcs,
             signature,
+            key: 0,
             trex: None,
             ahead: Ahead::default(),
             group: None,
@@ -373,6 +376,11 @@ impl Program {
             true => self.sizes.mean() + f64::from(FCS_LEN),
             false => self.cut.octets(self.longest) as f64 / f64::from(self.segments()),
         }
+    }
+
+    /// From here on signatures have this key.
+    pub fn set_key(&mut self, key: u16) {
+        self.key = key;
     }
 
     /// The stream's number in the signature.

@@ -264,9 +264,10 @@ impl Program {
         }
         if let Some(stream) = self.signature {
             let slots = (&mut *base, stride, &mut *meta);
+            let key = self.key;
             match self.trex {
                 None => self.sign(cursor, scratch, slots, places, now, |sequence, time| {
-                    Signature { stream, sequence, time }.halves()
+                    Signature { key, stream, sequence, time }.halves()
                 }),
                 Some(mark) => self.sign(cursor, scratch, slots, places, now, |sequence, time| {
                     Header { mark, sequence, time }.halves()

@@ -2,7 +2,9 @@
 //!
 //! At the end, not behind the last header, so that a receiver finds it without parsing, below any
 //! encapsulation that a device under test adds. Big-endian: check (32 bits), stream (16), sequence
-//! (32), transmit time (48 bits of nanoseconds, wraps after 78 hours).
+//! (32), transmit time (48 bits of nanoseconds, wraps after 78 hours). The check is a hash of the
+//! rest XOR the key of the run, which has 16 bits: whoever reads a signature learns the key, and the
+//! upper half of the check still shows that it is one.
 
 use squall_units::signature_check;
 
@@ -12,6 +14,8 @@ pub const LEN: usize = 16;
 /// What the mark says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
+    /// Of the run: another run has another one.
+    pub key: u16,
     pub stream: u16,
     /// Index of the frame in its stream, modulo 2^32.
     pub sequence: u32,
@@ -28,23 +32,41 @@ impl Signature {
     pub fn halves(self) -> (u64, u64) {
         let high = (u64::from(self.stream) << 16) | u64::from(self.sequence >> 16);
         let low = (u64::from(self.sequence & 0xffff) << TIME_BITS) | (self.time & TIME_MASK);
-        ((u64::from(signature_check(high, low)) << 32) | high, low)
+        let check = signature_check(high, low) ^ u32::from(self.key);
+        ((u64::from(check) << 32) | high, low)
     }
 
-    /// Reads the end of `frame` (octets without FCS); `None` where there is no signature.
+    /// Reads the end of `frame` (octets without FCS); `None` where there is no signature. Other
+    /// octets pass with a chance of 2^-16.
     #[inline]
     pub fn read(frame: &[u8]) -> Option<Self> {
-        let (high, low) = frame.last_chunk::<LEN>()?.split_at(8);
-        let high = u64::from_be_bytes(high.try_into().ok()?);
-        let low = u64::from_be_bytes(low.try_into().ok()?);
-        if signature_check(high, low) != (high >> 32) as u32 {
-            return None;
-        }
-        Some(Self {
+        let (high, low) = ends(frame)?;
+        let key = u16::try_from(difference(high, low)).ok()?;
+        Some(Self::of(key, high, low))
+    }
+
+    /// The same for signatures of one run; other octets pass with a chance of 2^-32.
+    #[inline]
+    pub fn read_of(frame: &[u8], key: u32) -> Option<Self> {
+        let (high, low) = ends(frame)?;
+        (difference(high, low) == key).then(|| Self::of(key as u16, high, low))
+    }
+
+    // Built at once: put together from parts, it costs 20 instructions more per frame.
+    #[inline]
+    fn of(key: u16, high: u64, low: u64) -> Self {
+        Self {
+            key,
             stream: (high >> 16) as u16,
             sequence: ((high as u32 & 0xffff) << 16) | (low >> TIME_BITS) as u32,
             time: low & TIME_MASK,
-        })
+        }
+    }
+
+    /// Nanoseconds from `start` to the transmit time, modulo 2^48.
+    #[inline]
+    pub fn since(&self, start: u64) -> u64 {
+        self.time.wrapping_sub(start) & TIME_MASK
     }
 
     /// Nanoseconds from the transmit time to `now`, both on one clock; negative when clocks differ.
@@ -53,6 +75,27 @@ impl Signature {
         let difference = (now.wrapping_sub(self.time) & TIME_MASK) << (64 - TIME_BITS);
         (difference as i64) >> (64 - TIME_BITS)
     }
+}
+
+/// The halves at the end of `frame`.
+#[inline]
+fn ends(frame: &[u8]) -> Option<(u64, u64)> {
+    let (high, low) = frame.last_chunk::<LEN>()?.split_at(8);
+    Some((u64::from_be_bytes(high.try_into().ok()?), u64::from_be_bytes(low.try_into().ok()?)))
+}
+
+/// The check XOR the hash of the rest: the key, if it is below 2^16.
+#[inline]
+fn difference(high: u64, low: u64) -> u32 {
+    signature_check(high, low) ^ (high >> 32) as u32
+}
+
+/// The key of a run with this seed. The usual seed has 0, with which the octets are those of versions
+/// that knew no keys.
+pub fn key_of(seed: u64) -> u16 {
+    const USUAL: u64 = 1;
+    let key = |seed| crate::mix(seed, 0x7369_676e) as u16;
+    key(seed) ^ key(USUAL)
 }
 
 #[cfg(test)]
@@ -69,44 +112,60 @@ mod tests {
         for k in 0..1000u64 {
             let r = crate::mix(3, k);
             let s = Signature {
+                key: (r >> 48) as u16,
                 stream: r as u16,
                 sequence: (r >> 16) as u32,
                 time: crate::mix(4, k) & TIME_MASK,
             };
             assert_eq!(Signature::read(&octets(s)), Some(s));
+            assert_eq!(Signature::read_of(&octets(s), s.key.into()), Some(s));
+            assert_eq!(Signature::read_of(&octets(s), u32::from(s.key) ^ 1), None);
         }
     }
 
     #[test]
     fn one_changed_bit_is_not_a_signature() {
-        let good = octets(Signature { stream: 1, sequence: 2, time: 3 });
+        let good = Signature { key: 9, stream: 1, sequence: 2, time: 3 };
         for bit in 0..128 {
-            let mut bad = good.clone();
+            let mut bad = octets(good);
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Signature::read(&bad), None, "bit {bit}");
+            // The third and fourth octet hold the key.
+            let other = matches!(bit / 8, 2 | 3)
+                .then(|| Signature { key: 9 ^ 1 << ((bit + 8) % 16), ..good });
+            assert_eq!(Signature::read(&bad), other, "bit {bit}");
+            assert_eq!(Signature::read_of(&bad, 9), None, "bit {bit}");
         }
     }
 
     #[test]
     fn foreign_octets_are_not_a_signature() {
-        assert_eq!(Signature::read(&[0; 60]), None);
-        assert_eq!(Signature::read(&[0xff; 60]), None);
+        assert_eq!(Signature::read_of(&[0; 60], 0), None);
+        assert_eq!(Signature::read_of(&[0xff; 60], 0), None);
         assert_eq!(Signature::read(&[]), None);
         let found = (0..100_000u64)
             .filter(|&k| {
                 let r =
                     [crate::mix(5, 2 * k).to_be_bytes(), crate::mix(5, 2 * k + 1).to_be_bytes()]
                         .concat();
+                assert_eq!(Signature::read_of(&r, 0), None);
                 Signature::read(&r).is_some()
             })
             .count();
-        assert_eq!(found, 0);
+        assert!(found < 10, "one of 2^16, {found} were found");
     }
 
     #[test]
     fn delay_survives_the_wrap_and_keeps_its_sign() {
-        let s = Signature { stream: 0, sequence: 0, time: TIME_MASK };
+        let s = Signature { key: 0, stream: 0, sequence: 0, time: TIME_MASK };
         assert_eq!(s.delay(1 << TIME_BITS), 1);
         assert_eq!(s.delay(TIME_MASK - 5), -5);
+        assert_eq!((s.since(TIME_MASK - 7), s.since(TIME_MASK + 8)), (7, TIME_MASK - 7));
+    }
+
+    #[test]
+    fn seeds_have_keys_and_the_usual_one_has_none() {
+        assert_eq!(key_of(1), 0);
+        let keys: std::collections::HashSet<u16> = (0..1000).map(key_of).collect();
+        assert!(keys.len() > 980, "{} of 1000", keys.len());
     }
 }

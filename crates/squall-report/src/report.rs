@@ -597,6 +597,19 @@ impl PortPacing {
     }
 }
 
+/// Frames of another run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ForeignRun {
+    /// The key in its signatures, 4 hexadecimal digits.
+    pub key: String,
+    pub packets: u64,
+    /// Octets with FCS.
+    pub octets: u64,
+    /// It has the key of this run, and so the same seed: its frames left before this run began, have
+    /// a time that is still to come, or are of a stream that this run does not have.
+    pub same_key: bool,
+}
+
 /// Frames that reached the process. Octets are L2, FCS included.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RxReport {
@@ -616,6 +629,13 @@ pub struct RxReport {
     /// Frames without Squall's signature: of streams without `latency` and `trex_group`, or of
     /// other senders.
     pub unsigned_packets: u64,
+    /// Frames with signatures of other runs, which are in no stream: an earlier run that is replayed
+    /// or comes back, or another Squall on the same network.
+    #[serde(default)]
+    pub foreign_packets: u64,
+    /// The same, run by run.
+    #[serde(default)]
+    pub foreign: Vec<ForeignRun>,
     /// Frames lost between the interface and the process, by reason.
     pub drops: BTreeMap<String, u64>,
     /// The same as in [`TxReport`].

@@ -48,6 +48,9 @@ pub struct Facts {
     pub receives: Vec<bool>,
     /// Octets without FCS of the longest frame that is sent; `None`: not known.
     pub longest_frame: Option<u32>,
+    /// Streams of which a frame arrived that was never sent: its number, and the frames that were
+    /// due.
+    pub unsent: Vec<(String, u64, u64)>,
     pub machine: String,
 }
 
@@ -85,6 +88,14 @@ pub fn judge(report: &Report, facts: &Facts) -> Verdict {
             "stream {name:?}: {frames} frames arrived before they were sent; latency excludes them"
         );
         verdict.say(ReasonCode::ClocksDiffer, text, "");
+    }
+    for (name, number, due) in &facts.unsent {
+        let text = format!(
+            "stream {name:?}: frame number {number} arrived, but only {due} were due: another run \
+             with this seed is received, too"
+        );
+        let hint = "a seed of its own for each run (without --seed each has one)";
+        verdict.say(ReasonCode::CountersDiffer, text, hint);
     }
     for (port, error) in &facts.lost {
         verdict.say(ReasonCode::PortLost, format!("{port}: {error}"), "");
@@ -532,6 +543,7 @@ mod tests {
             stretched: Vec::new(),
             receives: Vec::new(),
             longest_frame: None,
+            unsent: Vec::new(),
             machine: String::new(),
         }
     }
@@ -788,6 +800,14 @@ mod tests {
         assert_eq!(judged(mtu(&lowered), true, Some(518)), []);
         assert_eq!(judged(mtu(&[(2.0, 1500, 9000)]), true, None), []);
         assert_eq!(judged(mtu(&[(2.0, 900, 500)]), true, Some(996)), []);
+    }
+
+    #[test]
+    fn frames_that_were_never_sent_are_of_another_run() {
+        let facts = Facts { unsent: vec![("web".into(), 1200, 1000)], ..facts(EndedBy::Duration) };
+        let reasons = judge(&Report { duration_s: 1.0, ..Report::default() }, &facts).reasons;
+        assert_eq!((reasons.len(), reasons[0].code), (1, ReasonCode::CountersDiffer));
+        assert!(reasons[0].text.contains("frame number 1200 arrived"), "{reasons:?}");
     }
 
     #[test]

@@ -191,7 +191,6 @@ impl File<'_> {
             origin: self.path.display().to_string(),
             ports: addresses.iter().enumerate().map(name).collect(),
             streams,
-            seed: 1,
             ..Profile::default()
         })
     }
@@ -219,7 +218,6 @@ impl File<'_> {
             origin: shown.to_string(),
             ports: self.ports.iter().take(2).enumerate().map(name).collect(),
             flows: Some(flows),
-            seed: 1,
             ..Profile::default()
         })
     }

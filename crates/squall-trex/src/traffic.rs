@@ -660,7 +660,7 @@ fn nothing(places: &[Place]) -> Profile {
         replays: Vec::new(),
         flows: None,
         attacks: Vec::new(),
-        seed: 1,
+        seed: None,
         stop: Stop::default(),
         run: Default::default(),
     }

@@ -5,8 +5,9 @@
 pub const SIGNATURE_HASH: [u64; 3] =
     [0x9fb2_1c65_1e98_df25, 0x5351_5541_4c4c_3031, 0xd6e8_feb8_6659_fd93];
 
-/// A hash of everything but the check: foreign octets pass with a chance of 2^-32. Of `high`, the
-/// upper half is the check itself and does not count.
+/// A hash of everything but the check, which is this hash XOR the key of the run. Keys have 16 bits:
+/// other octets pass as some run's with a chance of 2^-16, as a certain run's with 2^-32. Of `high`,
+/// the upper half is the check itself and does not count.
 #[inline]
 pub fn signature_check(high: u64, low: u64) -> u32 {
     let [of_low, constant, of_all] = SIGNATURE_HASH;

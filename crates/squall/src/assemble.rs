@@ -6,7 +6,7 @@ use std::{
 };
 
 use squall_engine::{LinkChanges, PortRx, PortTx, Running, Snapshot, SourceKind as Made, StreamTx};
-use squall_measure::{FlowSettings, StreamRx as Seen};
+use squall_measure::{FlowSettings, Foreign, StreamRx as Seen};
 use squall_plan::{Plan, PlanStream, StreamDivision};
 use squall_port::{InterfaceCounters, PortFacts, Timestamps};
 use squall_program::Gap;
@@ -17,10 +17,10 @@ use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::{
     report::{
-        Asked, CaptureSample, Contention, Cpu, EndedBy, EqualBins, InterfaceReport, KnownBy,
-        LinkEvent, MtuChange, NodeClock, Patterns, PortPacing, PortReport, PortSample, ReceiverRx, Report,
-        RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict,
-        WorkerReport,
+        Asked, CaptureSample, Contention, Cpu, EndedBy, EqualBins, ForeignRun, InterfaceReport,
+        KnownBy, LinkEvent, MtuChange, NodeClock, Patterns, PortPacing, PortReport, PortSample,
+        ReceiverRx, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample,
+        TxReport, Verdict, WorkerReport,
         source::{SourceKind, SourceRecord},
     },
     sources,
@@ -78,6 +78,8 @@ impl Default for Last {
 /// The snapshots of all workers, merged.
 pub(crate) struct Merged {
     names: Vec<String>,
+    /// Of the signatures of this run.
+    key: u16,
     facts: Vec<PortFacts>,
     /// Counters of several workers at almost the same instant, frames still on their way.
     running: bool,
@@ -89,6 +91,8 @@ pub(crate) struct Merged {
     rx: Vec<Vec<PortRx>>,
     /// Stream by stream: (port, what its queues saw).
     seen: Vec<Vec<(usize, Seen)>>,
+    /// Port by port, by key: what is of other runs.
+    foreign: Vec<BTreeMap<u16, Foreign>>,
     workers: Vec<WorkerReport>,
     preempted: u64,
 }
@@ -99,11 +103,22 @@ impl Merged {
         let facts = (0..ports).map(|p| running.port_facts(p).clone()).collect();
         Self {
             running: true,
-            ..Self::new(running.stream_names().map(str::to_owned).collect(), facts, snapshots)
+            ..Self::new(
+                running.stream_names().map(str::to_owned).collect(),
+                running.plan().key,
+                facts,
+                snapshots,
+            )
         }
     }
 
-    pub fn new(mut names: Vec<String>, facts: Vec<PortFacts>, snapshots: Vec<Snapshot>) -> Self {
+    /// `key`: that of the signatures of streams with these names.
+    pub fn new(
+        mut names: Vec<String>,
+        key: u16,
+        facts: Vec<PortFacts>,
+        snapshots: Vec<Snapshot>,
+    ) -> Self {
         let ports = facts.len();
         let mut tx: Vec<PortTx> =
             (0..ports).map(|port| PortTx { port, ..PortTx::default() }).collect();
@@ -128,27 +143,56 @@ impl Merged {
                 rx[r.port].push(r);
             }
         }
-        // A run that only receives knows streams by their numbers.
-        if names.is_empty() {
-            let numbers = rx
-                .iter()
-                .flatten()
-                .flat_map(|q| q.seen.streams())
-                .map(|(number, _)| u32::from(number) + 1);
-            names =
-                (1..=numbers.max().unwrap_or(0)).map(|number| format!("stream {number}")).collect();
-            streams.resize_with(names.len(), StreamTx::default);
-        }
+        // A run may have shown itself to one queue by a single frame.
+        let keys: BTreeSet<u16> = rx.iter().flatten().flat_map(|q| q.seen.keys()).collect();
+        rx.iter_mut().flatten().for_each(|q| q.seen.confirm_keys(&keys));
+        // Runs of which streams are reported, with the name and the number of the first of each.
+        let runs = match names.is_empty() {
+            true => {
+                let runs = received_runs(&rx);
+                names = names_of(&runs);
+                streams.resize_with(names.len(), StreamTx::default);
+                runs
+            }
+            false => vec![ReceivedRun { key, first: 0, streams: names.len() }],
+        };
         let mut seen: Vec<Vec<(usize, Seen)>> = names.iter().map(|_| Vec::new()).collect();
+        let mut foreign: Vec<BTreeMap<u16, Foreign>> = vec![BTreeMap::new(); ports];
         for (port, queues) in rx.iter().enumerate() {
-            for (number, stream) in queues.iter().flat_map(|q| q.seen.streams()) {
-                // A signature of another sender, with a number that we do not have, is foreign.
-                if let Some(list) = seen.get_mut(usize::from(number)) {
-                    list.push((port, stream.clone()));
+            for (key, of) in queues.iter().flat_map(|q| &q.seen.foreign) {
+                add_foreign(&mut foreign[port], *key, *of);
+            }
+            for run in queues.iter().flat_map(|q| q.seen.runs()) {
+                // Streams that other marks show are those of this run.
+                let key = run.key.unwrap_or(key);
+                let known = runs.iter().find(|known| known.key == key);
+                for (number, stream) in run.streams() {
+                    let at = known.filter(|known| usize::from(number) < known.streams);
+                    match at.and_then(|at| seen.get_mut(at.first + usize::from(number))) {
+                        Some(list) => list.push((port, stream.clone())),
+                        None => {
+                            let (packets, octets) = (stream.packets, stream.octets);
+                            add_foreign(&mut foreign[port], key, Foreign { packets, octets });
+                        }
+                    }
                 }
             }
         }
-        Self { names, facts, running: false, tx, sent, streams, rx, seen, workers, preempted }
+        let running = false;
+        Self {
+            names,
+            key,
+            facts,
+            running,
+            tx,
+            sent,
+            streams,
+            rx,
+            seen,
+            foreign,
+            workers,
+            preempted,
+        }
     }
 
     /// Whether no frame has left.
@@ -312,6 +356,8 @@ impl Merged {
             gso_frames: queues.iter().map(|q| q.seen.gso_frames).sum(),
             segments: queues.iter().map(|q| q.seen.segments).sum(),
             unsigned_packets: queues.iter().map(|q| q.seen.unsigned).sum(),
+            foreign_packets: self.foreign[p].values().map(|foreign| foreign.packets).sum(),
+            foreign: self.foreign[p].iter().map(|(key, of)| self.foreign_run(*key, of)).collect(),
             drops,
             fingerprint: (context.fingerprint && !queues.is_empty()).then(|| print.to_string()),
             arrival_gap_ns: distribution(&gaps),
@@ -341,6 +387,15 @@ impl Merged {
             }),
             link_events: Vec::new(),
             mtu_changes: Vec::new(),
+        }
+    }
+
+    fn foreign_run(&self, key: u16, of: &Foreign) -> ForeignRun {
+        ForeignRun {
+            key: format!("{key:04x}"),
+            packets: of.packets,
+            octets: of.octets,
+            same_key: key == self.key,
         }
     }
 
@@ -512,6 +567,21 @@ impl Merged {
         })
     }
 
+    /// Streams of which a number arrived that no frame was sent with: the number, and how many
+    /// frames were due. Frames that were due and not sent can have a number.
+    fn unsent(&self, plan: &Plan) -> Vec<(String, u64, u64)> {
+        if self.running || plan.has_other_nodes() || !plan.part.is_whole() {
+            return Vec::new();
+        }
+        let sent = self.names.iter().zip(&self.streams).zip(&self.seen).zip(&plan.streams);
+        let beyond = sent.filter_map(|(((name, tx), seen), _)| {
+            let due = tx.packets + tx.not_sent.values().sum::<u64>();
+            let highest = seen.iter().filter_map(|(_, seen)| seen.sequence.highest()).max()?;
+            (highest >= due).then(|| (name.clone(), highest, due))
+        });
+        beyond.collect()
+    }
+
     /// From the instant at which the first stream of this node was due to its first frame; `None`:
     /// none has left.
     pub fn start_error(&self, plan: &Plan, start: Nanos) -> Option<i64> {
@@ -552,6 +622,7 @@ impl Merged {
                 .collect(),
             receives: self.rx.iter().map(|queues| !queues.is_empty()).collect(),
             longest_frame: longest_frame(plan),
+            unsent: self.unsent(plan),
             machine: machine(&report.contention),
         }
     }
@@ -694,6 +765,51 @@ impl Merged {
         let span = |queue: &PortRx| u64::try_from(queue.seen.gaps.sum()).unwrap_or(u64::MAX);
         Nanos(self.rx.iter().flatten().map(span).max().unwrap_or(0))
     }
+}
+
+/// A run whose streams are reported: `streams` of them, the first of which is number `first` of all.
+struct ReceivedRun {
+    key: u16,
+    first: usize,
+    streams: usize,
+}
+
+/// Of a run that only receives, in the order of their first frames.
+fn received_runs(rx: &[Vec<PortRx>]) -> Vec<ReceivedRun> {
+    let mut found: BTreeMap<u16, (Nanos, usize)> = BTreeMap::new();
+    for run in rx.iter().flatten().flat_map(|q| q.seen.runs()) {
+        let Some(key) = run.key else { continue };
+        let count = run.streams().map(|(number, _)| usize::from(number) + 1).max().unwrap_or(0);
+        let (begin, most) = found.entry(key).or_insert((run.begin, 0));
+        (*begin, *most) = ((*begin).min(run.begin), (*most).max(count));
+    }
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_key(|(_, (begin, _))| *begin);
+    let mut first = 0;
+    let run = |(key, (_, streams)): (u16, (Nanos, usize))| {
+        let run = ReceivedRun { key, first, streams };
+        first += streams;
+        run
+    };
+    found.into_iter().map(run).collect()
+}
+
+/// Streams of one run are known by their numbers; of several, by the key as well.
+fn names_of(runs: &[ReceivedRun]) -> Vec<String> {
+    let names = runs.iter().flat_map(|run| {
+        let of_run = match runs.len() {
+            1 => String::new(),
+            _ => format!(" of run {:04x}", run.key),
+        };
+        (1..=run.streams).map(move |number| format!("stream {number}{of_run}"))
+    });
+    names.collect()
+}
+
+fn add_foreign(all: &mut BTreeMap<u16, Foreign>, key: u16, of: Foreign) {
+    let sum = all.entry(key).or_default();
+    sum.packets += of.packets;
+    sum.octets += of.octets;
 }
 
 /// Octets without FCS of the longest frame that the streams of all ports send; `None` where other

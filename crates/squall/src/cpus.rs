@@ -140,6 +140,7 @@ mod tests {
         // Beyond those of any machine, so that no other test has it.
         let plan = Plan {
             seed: 0,
+            key: 0,
             part: squall_units::Division::WHOLE,
             replays: Vec::new(),
             flows: None,

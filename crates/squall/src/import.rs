@@ -106,7 +106,6 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
     Profile {
         ports: vec![port("clients"), port("servers")],
         flows: Some(flows),
-        seed: 1,
         ..Profile::default()
     }
 }

@@ -1,7 +1,8 @@
 //! From a profile to a report.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, hash_map::RandomState},
+    hash::{BuildHasher, Hasher},
     io,
     path::Path,
     sync::{Arc, OnceLock},
@@ -70,6 +71,9 @@ pub struct Session {
     pub node: Option<String>,
     /// The clock that nodes have in common, on real time; `None`: this machine's own.
     pub clock: Option<NodeClock>,
+    /// That of the run's signatures, which nodes have in common; `None`: what the seed gives, or a
+    /// new one (docs/adr/0002).
+    pub key: Option<u16>,
 }
 
 /// Ports opened, plan compiled: ready to start.
@@ -247,6 +251,7 @@ impl Session {
             command: String::new(),
             node: None,
             clock: None,
+            key: None,
         }
     }
 
@@ -255,7 +260,7 @@ impl Session {
     /// ```
     /// # let profile = squall::Profile::default();
     /// let options = squall::RunOptions { seed: Some(7), ..Default::default() };
-    /// assert_eq!(squall::Session::new(profile).with(options)?.profile.seed, 7);
+    /// assert_eq!(squall::Session::new(profile).with(options)?.profile.seed, Some(7));
     /// # Ok::<_, squall::Error>(())
     /// ```
     ///
@@ -267,7 +272,7 @@ impl Session {
         stop.duration = options.duration.map(|time| time.0).or(stop.duration);
         stop.packets = options.packets.map(|count| count.0).or(stop.packets);
         stop.octets = options.octets.map(|octets| octets.0).or(stop.octets);
-        self.profile.seed = options.seed.unwrap_or(self.profile.seed);
+        self.profile.seed = options.seed.or(self.profile.seed);
         self.options = options;
         self.resolve()?;
         Ok(self)
@@ -555,6 +560,9 @@ impl Session {
             Ok((limit, note))
         })?;
         let virtual_time = self.settle(&mut limits);
+        if self.key.is_none() && self.is_new_run(&limits, virtual_time) {
+            self.key = Some(new_key());
+        }
         let (mut plan, claim) = self.claim(&limits, virtual_time)?;
         let surveys = crate::replay::survey(&plan, &limits)?;
         let permits = crate::room::permits(&plan, &ports, &surveys, self.forces())?;
@@ -602,6 +610,13 @@ impl Session {
         })
     }
 
+    /// Whether its frames must differ from those of each run before: on real time, unless a seed says
+    /// which octets they have, or other processes send a share of the same streams.
+    fn is_new_run(&self, limits: &[PortLimits], virtual_time: bool) -> bool {
+        let alone = self.part().is_whole() && !limits.iter().any(|limit| limit.elsewhere);
+        !virtual_time && self.profile.seed.is_none() && alone
+    }
+
     /// The plan, and its CPUs held: one that another run took meanwhile is looked at no more.
     fn claim(&self, limits: &[PortLimits], virtual_time: bool) -> Result<(Plan, Claim), Error> {
         loop {
@@ -644,6 +659,9 @@ impl Session {
         };
         let (profile, notes) = self.names.resolved(&self.profile, look_up)?;
         let mut plan = squall_plan::compile(&profile, limits, inputs, &options)?;
+        if let Some(key) = self.key {
+            plan = plan.keyed(key);
+        }
         plan.notes.splice(0..0, notes);
         Ok(plan)
     }
@@ -670,6 +688,13 @@ impl Session {
             other => other,
         }
     }
+}
+
+/// A key by chance, other than that of files and of runs with the usual seed.
+fn new_key() -> u16 {
+    // Its keys are the system's random numbers.
+    let random = RandomState::new().build_hasher().finish();
+    (random % 0xffff) as u16 + 1
 }
 
 /// Names and addresses of its ports.
@@ -825,6 +850,8 @@ impl Opened {
                 flows: flows.clone(),
                 places: self.session.places.clone(),
                 trex: Some(Arc::default()),
+                // The engine knows the plan's.
+                key: None,
             },
             take: self.take,
             linger: options.linger.map_or(LINGER, Duration::from),
@@ -1474,7 +1501,7 @@ impl Run {
             (attacks, failed, served)
         });
         let kept = kept(&outcome.workers);
-        let merged = assemble::Merged::new(names, facts, outcome.workers);
+        let merged = assemble::Merged::new(names, plan.key, facts, outcome.workers);
         // Who sends nothing has no last departure: the run was as long as it was listened, or as
         // the file is.
         let duration = match listening || (plan.others_send() && merged.sends_nothing()) {

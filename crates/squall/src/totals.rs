@@ -29,7 +29,8 @@ pub struct PortTotals {
     pub rx_octets: u64,
     /// Of the received frames, those without a signature of ours.
     pub rx_unsigned: u64,
-    /// Of the received frames, those with a signature of a stream that there is not.
+    /// Of the received frames, those with a signature of another run or of a stream that there is
+    /// not.
     pub rx_unknown: u64,
     /// Of the received frames, those whose value at the session's places found no room.
     pub beyond: u64,
@@ -93,6 +94,7 @@ impl Totals {
             port.rx_packets += rx.packets;
             port.rx_octets += rx.octets;
             port.rx_unsigned += rx.unsigned;
+            port.rx_unknown += rx.foreign;
             for (number, seen) in rx.streams {
                 // A signature of another sender, with a number that we do not have, is foreign.
                 match self.streams.get_mut(usize::from(number)) {

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import secrets
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -220,7 +221,9 @@ class Control:
 
     async def prepare(self, parts: Sequence[Part]) -> None:
         """Give each node its part: ports open, everything compiled, nothing sent."""
-        await _all(self._prepare(self.members[part.node], part) for part in parts)
+        # What tells the frames of this run from those of the runs before.
+        key = secrets.randbelow(0xFFFF) + 1
+        await _all(self._prepare(self.members[part.node], part, key) for part in parts)
 
     async def collect(self) -> None:
         """Fetch the reports of all nodes that answer, and read their clocks once more."""
@@ -275,8 +278,8 @@ class Control:
             at_ns = await member.exchange(self.settings.lease_s)
         member.mapping = member.clock.mapping(at_ns, self._horizon_ns)
 
-    async def _prepare(self, member: Member, part: Part) -> None:
-        body = {**part.body, "hold": True}
+    async def _prepare(self, member: Member, part: Part, key: int) -> None:
+        body = {**part.body, "hold": True, "key": key}
         row = _answer(
             member, await member.peer.call("start", body, member.mapping, timeout=PREPARE_S)
         )["run"]

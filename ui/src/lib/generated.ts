@@ -677,6 +677,8 @@ export interface PortReport {
   interface: InterfaceReport | null;
   /** Times when the link went down or came up; the first 10,000 changes. */
   link_events: LinkEvent[];
+  /** Changes of the interface's MTU; the first 10,000. */
+  mtu_changes: MtuChange[];
 }
 
 /** Frames that the port accepted. Octets are L2, FCS included. */
@@ -793,6 +795,13 @@ export interface RxReport {
    * senders.
    */
   unsigned_packets: number;
+  /**
+   * Frames with signatures of other runs, which are in no stream: an earlier run that is replayed or
+   * comes back, or another Squall on the same network.
+   */
+  foreign_packets: number;
+  /** The same, run by run. */
+  foreign: ForeignRun[];
   /** Frames lost between the interface and the process, by reason. */
   drops: Record<string, number>;
   /** The same as in `TxReport`. */
@@ -810,6 +819,20 @@ export interface RxReport {
   peak_pps: number | null;
   peak_bps_l2: number | null;
   bursts: Bursts | null;
+}
+
+/** Frames of another run. */
+export interface ForeignRun {
+  /** The key in its signatures, 4 hexadecimal digits. */
+  key: string;
+  packets: number;
+  /** Octets with FCS. */
+  octets: number;
+  /**
+   * It has the key of this run, and so the same seed: its frames left before this run began, have a
+   * time that is still to come, or are of a stream that this run does not have.
+   */
+  same_key: boolean;
 }
 
 /** Counts in equal bins from 0 on. */
@@ -859,6 +882,16 @@ export interface LinkEvent {
   /** When the change was seen: seconds since the first departure was due; 0 before that. */
   t_s: number;
   up: boolean;
+}
+
+/** The MTU of a port's interface was changed. */
+export interface MtuChange {
+  /** When the change was seen: seconds since the first departure was due; 0 before that. */
+  t_s: number;
+  /** The MTU before the change, in octets. */
+  before: number;
+  /** The MTU after the change, in octets. */
+  after: number;
 }
 
 /** One stream. */

@@ -107,6 +107,7 @@ fn begin(
     };
     let plan = Plan {
         seed: 5,
+        key: 0,
         part: squall_units::Division::WHOLE,
         stop,
         counted: false,

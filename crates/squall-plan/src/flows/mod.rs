@@ -182,7 +182,7 @@ pub(crate) fn compile(
         },
         drain: flows.drain.unwrap_or(squall_flows::DRAIN),
         patience: flows.patience.unwrap_or(squall_flows::PATIENCE),
-        seed: profile.seed,
+        seed: profile.effective_seed(),
         script,
     };
     let begins = load.script.is_some()

@@ -8,7 +8,8 @@ use std::{
 };
 
 use squall_bpf::{
-    Alu, Asm, Cond, Label, MapKind, MapSpec, Object, Reg::*, Size, helper, xdp_action, xdp_md,
+    Alu, Asm, Cond, Label, MapId, MapKind, MapSpec, Object, Reg::*, Size, helper, xdp_action,
+    xdp_md,
 };
 use squall_port::Hosts;
 use squall_units::{MacAddr, SIGNATURE_HASH};
@@ -133,7 +134,16 @@ const PASSED_OCTETS: usize = 1;
 /// Taken, but nobody listens on the queue: these pass, too.
 const UNCLAIMED: usize = 2;
 const UNSTAMPED: usize = 3;
-const WORDS: usize = 4;
+/// Of the signatures that are expected; [`ANY_KEY`]: those of any run.
+const KEY: usize = 4;
+const WORDS: usize = 5;
+
+/// More than 32 bits, so that no difference of two checks is this.
+const ANY_KEY: u64 = 1 << 32;
+/// Of a key that two frames have shown, which is then a run's; else there stands the lower half of
+/// the one signature with it, whose second bit is set so that it is neither this nor 0.
+const SHOWN: i32 = 1;
+const KEYS: u32 = 1 << 16;
 
 /// The program on the interface, until dropped.
 #[derive(Debug)]
@@ -151,6 +161,7 @@ impl Receiving {
     pub fn load(take: &Take, mac: Option<MacAddr>, queues: u32) -> io::Result<Self> {
         let program = Program::load(&assemble(take, mac, queues), Kind::Xdp { frags: true })?;
         let counters = Arc::new(Counters(program.map(COUNTERS).mapped()?));
+        counters.expect(None);
         Ok(Self { program, counters, attached: OnceLock::new(), everything: OnceLock::new() })
     }
 
@@ -226,6 +237,11 @@ impl Receiving {
 pub struct Counters(MappedArray);
 
 impl Counters {
+    /// From now on signatures with this key are such; `None`: those of any run.
+    pub fn expect(&self, key: Option<u16>) {
+        self.0.word(KEY).store(key.map_or(ANY_KEY, u64::from), Ordering::Relaxed);
+    }
+
     /// Frames that were left to the host, and their octets.
     pub fn passed(&self) -> (u64, u64) {
         let word = |at: usize| self.0.word(at).load(Ordering::Relaxed);
@@ -272,21 +288,27 @@ fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
     };
     let sockets = a.map(map("squall_sockets", MapKind::XskMap, 4, queues, false));
     let counters = a.map(map("squall_counts", MapKind::Array, 8 * WORDS as u32, 1, true));
+    let keys = match take {
+        Take::All | Take::Udp(_) => None,
+        Take::Hosts(ranges) if !ranges.shared => None,
+        _ => Some(a.map(map("squall_keys", MapKind::Array, 8 * KEYS, 1, false))),
+    };
+    let signed = keys.map(|keys| SignedBy { counters, keys });
     let (taken, pass, redirect) = (a.label(), a.label(), a.label());
 
     a.mov(R6, R1);
     match take {
         Take::All => {}
-        Take::Signed => is_signed(&mut a, taken, pass),
+        Take::Signed => is_signed(&mut a, signed.expect("made above"), taken, pass),
         Take::Udp(port) => is_udp(&mut a, *port, taken, pass),
         Take::Hosts(ranges) if ranges.shared => {
             let others = a.label();
             is_for(&mut a, ranges, taken, others);
             a.bind(others);
-            is_for_a_test(&mut a, mac, taken, pass);
+            is_for_a_test(&mut a, mac, signed.expect("made above"), taken, pass);
         }
         Take::Hosts(ranges) => is_for(&mut a, ranges, taken, pass),
-        Take::Test => is_for_a_test(&mut a, mac, taken, pass),
+        Take::Test => is_for_a_test(&mut a, mac, signed.expect("made above"), taken, pass),
     }
 
     a.bind(taken).call(helper::KTIME_GET_NS).mov(R7, R0);
@@ -325,7 +347,7 @@ fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
 }
 
 /// Jumps to `taken` for what [`Take::Test`] takes, and to `pass` for the rest.
-fn is_for_a_test(a: &mut Asm, mac: Option<MacAddr>, taken: Label, pass: Label) {
+fn is_for_a_test(a: &mut Asm, mac: Option<MacAddr>, signed: SignedBy, taken: Label, pass: Label) {
     let ours = mac.unwrap_or(MacAddr([0; 6])).0;
     let to_host = a.label();
     load_frame(a, ETHERNET_HEADER, pass);
@@ -335,7 +357,14 @@ fn is_for_a_test(a: &mut Asm, mac: Option<MacAddr>, taken: Label, pass: Label) {
     a.jump_if(Cond::Ne, R4, R5, taken).load(Size::U16, R4, R2, 4);
     a.jump_if(Cond::Ne, R4, i32::from(u16::from_ne_bytes([ours[4], ours[5]])), taken);
     a.bind(to_host);
-    is_signed(a, taken, pass);
+    is_signed(a, signed, taken, pass);
+}
+
+/// Maps that say which signatures are such.
+#[derive(Clone, Copy)]
+struct SignedBy {
+    counters: MapId,
+    keys: MapId,
 }
 
 /// R2 is the frame, of which `octets` are there; else to `short`.
@@ -344,9 +373,13 @@ fn load_frame(a: &mut Asm, octets: i32, short: Label) {
     a.mov(R4, R2).add(R4, octets).jump_if(Cond::Gt, R4, R3, short);
 }
 
-/// As `Signature::read` of squall-program has it. By a helper, because the end of a frame may be in
-/// another buffer.
-fn is_signed(a: &mut Asm, signed: Label, unsigned: Label) {
+/// As `Signature::read_of` of squall-program has it, or, where no key is known, `Signature::read`.
+/// By a helper, because the end of a frame may be in another buffer.
+///
+/// Without a key one of 65,536 frames of the host passes for a signed one. Were it taken each time,
+/// a segment of TCP would never arrive, however often it is sent again: so of a key that only one
+/// frame has shown the same frame is left to the host when it comes again.
+fn is_signed(a: &mut Asm, by: SignedBy, signed: Label, unsigned: Label) {
     const LEN: i32 = 16;
     let [of_low, constant, of_all] = SIGNATURE_HASH;
     a.mov(R1, R6).call(helper::XDP_GET_BUFF_LEN).jump_if(
@@ -366,7 +399,16 @@ fn is_signed(a: &mut Asm, signed: Label, unsigned: Label) {
         .alu32(Alu::Mov, R4, R2)
         .xor(R3, R4);
     a.mov(R4, R3).shift_right(R4, 32).xor(R3, R4).mov64(R4, of_all).mul(R3, R4).shift_right(R3, 32);
-    a.shift_right(R2, 32).jump_if(Cond::Eq, R2, R3, signed).jump(unsigned);
+    a.shift_right(R2, 32).xor(R2, R3);
+    a.load_map_value(R4, by.counters, KEY as u32 * 8).load(Size::U64, R4, R4, 0);
+    a.jump_if(Cond::Eq, R2, R4, signed).mov64(R5, ANY_KEY).jump_if(Cond::Ne, R4, R5, unsigned);
+    a.jump_if(Cond::Gt, R2, KEYS as i32 - 1, unsigned);
+    let store = a.label();
+    a.load(Size::U64, R3, R10, -LEN as i16 + 8).alu(Alu::Or, R3, 2);
+    a.and(R2, KEYS as i32 - 1).shift_left(R2, 3).load_map_value(R4, by.keys, 0).add(R4, R2);
+    a.load(Size::U64, R5, R4, 0).jump_if(Cond::Eq, R5, SHOWN, signed);
+    a.jump_if(Cond::Eq, R5, R3, unsigned).jump_if(Cond::Eq, R5, 0, store).mov(R3, SHOWN);
+    a.bind(store).store(Size::U64, R4, 0, R3).jump(signed);
 }
 
 const IPV4: u16 = 0x0800;
@@ -537,6 +579,21 @@ mod tests {
                 assert!(takes(&test, &sign(frame(host, len))), "signed");
             }
         }
+        // A frame that comes again is no other one of a run.
+        let signed = load(Take::Signed).unwrap();
+        let mine = sign(frame(HOST.0, 60));
+        let mut next = mine.clone();
+        next[59] = 7;
+        let next = sign(next);
+        assert_eq!(
+            [&mine, &mine, &next, &mine].map(|one| takes(&signed, one)),
+            [true, false, true, true]
+        );
+        let keyed = load(Take::Signed).unwrap();
+        keyed.counters().expect(Some(0));
+        assert!(takes(&keyed, &mine) && takes(&keyed, &mine));
+        keyed.counters().expect(Some(5));
+        assert!(!takes(&keyed, &mine));
         let signed = load(Take::Signed).unwrap();
         assert!(takes(&signed, &sign(frame(HOST.0, 60))) && !takes(&signed, &frame(other, 60)));
         let mut altered = sign(frame(HOST.0, 60));

@@ -130,7 +130,7 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         packets: table.packets.map(|p| p.value.0),
         octets: table.octets.map(|o| o.value.0),
     };
-    let seed = table.seed.map_or(1, |seed| seed.value.0);
+    let seed = table.seed.map(|seed| seed.value.0);
     let run = table.run.map(|run| run.value).unwrap_or_default();
     let origin = cx.origin().into();
     let profile = Profile { origin, ports, streams, replays, flows, attacks, seed, stop, run };

@@ -85,7 +85,7 @@ fn step(min: u128, max: u128, init: u128, step: i128) -> Op {
 fn every_key_of_a_profile_reaches_its_value() {
     let profile = read(FULL, Format::Toml);
     assert_eq!(profile.origin, "dir/load.toml");
-    assert_eq!(profile.seed, 7);
+    assert_eq!(profile.seed, Some(7));
     let duration = Some(Nanos(5400 * Nanos::SECOND.0));
     assert_eq!(profile.stop, Stop { duration, packets: Some(10_000), octets: Some(1_000_000_000) });
     let ports: Vec<_> =
@@ -845,7 +845,7 @@ prop_compose! {
         attack in prop::option::of(attack()),
         flows in prop::option::of(prop_oneof![flows(), played()]),
         mut streams in prop::collection::vec(a_stream(), 1..4),
-        (seed, duration, packets) in (any::<u64>(), any::<Option<u64>>(), any::<Option<u64>>()),
+        (seed, duration, packets) in (any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<u64>>()),
         word in "\\PC{0,6}",
     ) -> Profile {
         let count = streams.len();

@@ -479,7 +479,8 @@ fn sign(a: &mut Asm, ends: Ends, s: &Stream<'_>, stream: u16) {
     let [of_low, constant, of_all] = SIGNATURE_HASH;
     a.mov64(R3, of_low).mul(R3, R2).xor(R3, R1).mov64(R4, constant).xor(R3, R4);
     a.mov(R4, R3).shift_right(R4, 32).xor(R3, R4).mov64(R4, of_all).mul(R3, R4);
-    a.shift_right(R3, 32).shift_left(R3, 32).alu(Alu::Or, R1, R3);
+    let key = i32::from(s.program.key);
+    a.shift_right(R3, 32).xor(R3, key).shift_left(R3, 32).alu(Alu::Or, R1, R3);
     halves(a);
     // Those that leave a part of it out come last: R3 is another one for them.
     let covering = |all: bool| {

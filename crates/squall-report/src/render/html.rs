@@ -518,6 +518,10 @@ fn ports(report: &Report, page: &mut String) {
             let changes = text::mtu_changes(&port.mtu_changes);
             *page += &format!("<p class=\"aside\">{}: {changes}</p>", escape(&port.name));
         }
+        if port.rx.foreign_packets > 0 {
+            let foreign = text::foreign(port);
+            *page += &format!("<p class=\"aside\">{}: {foreign}</p>", escape(&port.name));
+        }
         if port.rx.unsigned_packets > 0 {
             *page += &format!(
                 "<p class=\"aside\">{} received {} frames without Squall's signature</p>",

@@ -235,6 +235,8 @@ fn port(
             gso_frames: 0,
             segments: 0,
             unsigned_packets: 0,
+            foreign_packets: 0,
+            foreign: Vec::new(),
             drops: reasons(&[("ring full", dropped)]),
             fingerprint: None,
             arrival_gap_bins: None,

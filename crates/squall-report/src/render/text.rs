@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::human;
 use super::table::{Cell, Style, Table, printable, truncate, wrap};
 use crate::report::{
-    Distribution, EndedBy, LinkEvent, MtuChange, PartReport, PortReport, Report, StreamReport,
-    VerdictStatus,
+    Distribution, EndedBy, ForeignRun, LinkEvent, MtuChange, PartReport, PortReport, Report,
+    StreamReport, VerdictStatus,
 };
 
 /// Rows that fit a screen or two; the rest is in the JSON.
@@ -157,6 +157,9 @@ fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
     };
     say("not sent", &port.tx.not_sent);
     say("dropped on receive", &port.rx.drops);
+    if port.rx.foreign_packets > 0 {
+        out.extend(wrap(&format!("{}: {}", port.name, foreign(port)), width, 4));
+    }
     if !port.link_events.is_empty() {
         out.extend(wrap(
             &format!("{}: link {}", port.name, link_changes(&port.link_events)),
@@ -183,6 +186,25 @@ fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
             out.extend(wrap(&format!("{}: {what} fingerprint {fingerprint}", port.name), width, 4));
         }
     }
+}
+
+/// What came of other runs.
+pub(crate) fn foreign(port: &PortReport) -> String {
+    let rx = &port.rx;
+    let one = |run: &ForeignRun| {
+        let same = if run.same_key { ", that of this run" } else { "" };
+        format!("{} with key {}{same}", human::count(run.packets), run.key)
+    };
+    let mut runs: Vec<_> = rx.foreign.iter().take(MAX_LINK_EVENTS).map(one).collect();
+    if rx.foreign.len() > MAX_LINK_EVENTS {
+        runs.push(format!("{} more runs", rx.foreign.len() - MAX_LINK_EVENTS));
+    }
+    let frames = if rx.foreign_packets == 1 { "frame is" } else { "frames are" };
+    format!(
+        "{} received {frames} of other runs and in no stream ({})",
+        human::count(rx.foreign_packets),
+        runs.join(", ")
+    )
 }
 
 /// Changes that are listed; others are counted.

@@ -228,6 +228,9 @@ struct NewRun {
     node: Option<String>,
     /// The cluster's clock: frames are stamped by it, and delays are measured by it.
     clock: Option<NodeClock>,
+    /// The key in the signatures of all nodes of the run, by which their frames differ from those of
+    /// other runs; unused if the profile or the options have a seed. Absent: a key from the seed.
+    key: Option<u16>,
     /// Open everything, and send nothing before `POST /runs/{id}/go`.
     #[serde(default)]
     hold: bool,
@@ -461,6 +464,7 @@ async fn start(
         let mut session = Session::new(profile).with(options)?;
         session.command = "squall serve".into();
         (session.node, session.clock) = (new.node, new.clock);
+        session.key = new.key.filter(|_| session.profile.seed.is_none());
         let rules = new.fail_if.iter().map(|text| {
             FailIf::parse(text).map_err(|error| bad(format!("fail_if = {text:?}: {error}")))
         });
@@ -511,6 +515,7 @@ fn over_nodes(
         ("part", options.part.is_some()),
         ("node", new.node.is_some()),
         ("clock", new.clock.is_some()),
+        ("key", new.key.is_some()),
         ("hold", new.hold),
     ] {
         if given {

@@ -182,7 +182,7 @@ impl Ran {
 fn add(all: &mut PortMeasured, port: &PortReport) {
     all.sent += port.tx.packets;
     all.received += port.rx.packets;
-    all.foreign += port.rx.unsigned_packets;
+    all.foreign += port.rx.unsigned_packets + port.rx.foreign_packets;
 }
 
 fn flows_measured(flows: &FlowsReport) -> Option<FlowsMeasured> {

@@ -127,7 +127,7 @@ fn the_same_seed_gives_the_same_octets_and_another_gives_others() {
     let one = octets("1.pcap", "shuffle = true\nrepeat = 3\n");
     assert_eq!(one, octets("2.pcap", "shuffle = true\nrepeat = 3\n"));
     let mut other = profile(&folder, "3.pcap", "shuffle = true\nrepeat = 3\n");
-    other.seed = 2;
+    other.seed = Some(2);
     Session::new(other).open().unwrap().start().unwrap().finish().unwrap();
     assert_ne!(one, std::fs::read(folder.file("3.pcap")).unwrap());
 }

@@ -126,7 +126,7 @@ fn another_seed_gives_other_frames_where_something_is_random() {
     for path in profiles() {
         let (mut profile, text) = (load(&path), fs::read_to_string(&path).unwrap());
         let before = run(profile.clone(), "null:virtual", Some(1));
-        profile.seed += 1;
+        profile.seed = Some(profile.effective_seed() + 1);
         let after = run(profile, "null:virtual", Some(1));
         // Random gaps are not in the frames.
         let random = ["random", "weighted", "weights", "uniform = \"", "normal = {"]

@@ -796,3 +796,65 @@ fn what_waits_for_an_end_that_does_not_come_is_told() {
     let never = "\"late\" never began: \"long\", which it waits for, did not end before the run";
     assert!(report.notes.iter().any(|note| note == never), "{:?}", report.notes);
 }
+
+/// A capture of `count` signed frames of a run before, with this seed.
+fn earlier(folder: &Folder, seed: u64, count: u64) -> PathBuf {
+    let path = folder.0.join(format!("{seed}.pcap"));
+    let stream = stream("before", "A", &format!("rate = \"1 kpps\"\nmode = {{ burst = {count} }}"));
+    run(&format!("seed = {seed}\n[ports]\nA = \"pcap:{}\"\n{stream}", path.display()));
+    path
+}
+
+/// By their keys; if they have the same, as the seed is the same, by their times.
+#[test]
+fn frames_of_an_earlier_run_are_in_no_stream() {
+    let folder = Folder::new("earlier");
+    let again = replay("again", "A", &earlier(&folder, 7, 1000), "rate = \"5 kpps\"");
+    let now = stream("now", "A", "rate = \"1 kpps\"\nmode = { burst = 300 }");
+    for (seed, same_key) in [("", false), ("seed = 7\n", true)] {
+        let report = run(&(seed.to_owned() + &ports("mix-earlier") + &now + &again));
+        let rx = report.streams[0].rx.as_ref().unwrap();
+        assert_eq!((rx.packets, rx.lost, rx.duplicates), (300, 0, 0), "{seed}");
+        let latency = rx.latency_ns.as_ref().unwrap();
+        assert_eq!(latency.count, 300);
+        let b = &report.ports[1].rx;
+        assert_eq!((b.packets, b.foreign_packets, b.unsigned_packets), (1300, 1000, 0), "{seed}");
+        assert_eq!(b.foreign.len(), 1, "{:?}", b.foreign);
+        assert_eq!(b.foreign[0].same_key, same_key, "{:?}", b.foreign);
+    }
+}
+
+#[test]
+fn who_only_receives_has_the_streams_of_each_run() {
+    let folder = Folder::new("runs");
+    let [one, two] = [7, 8].map(|seed| earlier(&folder, seed, 500 + seed));
+    let both = replay("one", "A", &one, "rate = \"5 kpps\"")
+        + &replay("two", "A", &two, "rate = \"5 kpps\"");
+    let report = run(&(ports("mix-runs") + &both));
+    let mut seen: Vec<_> = report
+        .streams
+        .iter()
+        .map(|stream| {
+            let rx = stream.rx.as_ref().unwrap();
+            (rx.packets, rx.lost, rx.duplicates, stream.name.starts_with("stream 1 of run "))
+        })
+        .collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [(507, 0, 0, true), (508, 0, 0, true)]);
+    assert_eq!(report.ports[1].rx.unsigned_packets, 0);
+}
+
+/// The check is the part of the octets that differs, and a stated seed says what they are.
+#[test]
+fn runs_without_a_stated_seed_have_keys_of_their_own() {
+    let plan = |text: &str| Session::new(parsed(text)).open().unwrap().plan().key;
+    let real = ports("mix-keys") + &stream("s", "A", "rate = \"1 kpps\"");
+    let new: std::collections::BTreeSet<u16> = (0..8).map(|_| plan(&real)).collect();
+    assert!(new.len() > 4, "{new:?}");
+    let stated = |seed: u64| plan(&format!("seed = {seed}\n{real}"));
+    assert_eq!((stated(7), stated(1)), (stated(7), 0));
+    assert_ne!(stated(7), stated(8));
+    let files = real.replace("loop:mix-keys", "loop:mix-keys,virtual");
+    let files = format!("duration = \"1 s\"\n{files}");
+    assert_eq!((plan(&files), plan(&files)), (0, 0));
+}

@@ -1,0 +1,286 @@
+//! Frames of several runs, which their keys tell apart: those of the run that is measured, of an
+//! earlier one that somebody replays, of another Squall on the same network.
+
+use std::collections::BTreeSet;
+
+use squall_program::signature::Signature;
+use squall_units::Nanos;
+
+use crate::StreamRx;
+
+/// Frames of one run.
+#[derive(Clone, Debug, Default)]
+pub struct RunRx {
+    /// `None`: no run has shown itself.
+    pub key: Option<u16>,
+    /// When its first frame came, if that was not known before.
+    pub begin: Nanos,
+    /// By the signature's stream number; grows with the numbers seen.
+    streams: Vec<Option<Box<StreamRx>>>,
+}
+
+/// Frames that are in no stream, as they are of another run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Foreign {
+    pub packets: u64,
+    /// Octets with FCS.
+    pub octets: u64,
+}
+
+/// Runs that one queue measures; frames of further ones are only counted.
+pub(crate) const MOST_RUNS: usize = 256;
+
+impl RunRx {
+    pub(crate) fn new(key: Option<u16>, begin: Nanos) -> Self {
+        Self { key, begin, streams: Vec::new() }
+    }
+
+    #[inline]
+    pub(crate) fn stream_mut(&mut self, number: u16) -> &mut StreamRx {
+        let number = usize::from(number);
+        if number >= self.streams.len() {
+            self.streams.resize_with(number + 1, || None);
+        }
+        self.streams[number].get_or_insert_default()
+    }
+
+    pub fn stream(&self, number: u16) -> Option<&StreamRx> {
+        self.streams.get(usize::from(number))?.as_deref()
+    }
+
+    /// Streams that were seen, ascending.
+    pub fn streams(&self) -> impl Iterator<Item = (u16, &StreamRx)> {
+        self.streams.iter().enumerate().filter_map(|(i, s)| Some((i as u16, s.as_deref()?)))
+    }
+
+    /// A copy with what `of` makes of each stream.
+    pub(crate) fn each(&self, of: impl Fn(&StreamRx) -> StreamRx) -> Self {
+        let copy = |stream: &Option<Box<StreamRx>>| stream.as_deref().map(|s| Box::new(of(s)));
+        Self { streams: self.streams.iter().map(copy).collect(), ..*self }
+    }
+}
+
+/// Signatures whose key has been seen once: a run's, or chance.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Candidates {
+    seen: Vec<Confirmed>,
+    /// Which is replaced next.
+    next: usize,
+}
+
+/// The first frame of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Confirmed {
+    pub signature: Signature,
+    /// Octets with FCS.
+    pub len: u64,
+    pub arrival: Nanos,
+}
+
+/// With 64 a pair by chance is one of 2^36 frames whose octets are random (each passes with 2^-16,
+/// has the key of one of these with 2^-10, and a time that is near with 2^-10).
+const MOST_CANDIDATES: usize = 64;
+/// Two frames of a run left within this time of each other.
+const NEAR_NS: i64 = 137_000_000_000;
+
+impl Candidates {
+    /// Takes a signature of no run that is known. If it is the second of its run: the first.
+    pub fn see(&mut self, signature: Signature, len: u64, arrival: Nanos) -> Option<Confirmed> {
+        let found = Confirmed { signature, len, arrival };
+        let Some(at) = self.seen.iter().position(|one| one.signature.key == signature.key) else {
+            self.put(found);
+            return None;
+        };
+        let first = self.seen[at];
+        // The same octets again say nothing more.
+        if first.signature == signature {
+            return None;
+        }
+        let apart = signature.delay(first.signature.time);
+        if apart.unsigned_abs() > NEAR_NS as u64 {
+            self.seen[at] = found;
+            return None;
+        }
+        self.seen.swap_remove(at);
+        Some(first)
+    }
+
+    fn put(&mut self, found: Confirmed) {
+        match self.seen.len() < MOST_CANDIDATES {
+            true => self.seen.push(found),
+            false => self.seen[self.next % MOST_CANDIDATES] = found,
+        }
+        self.next += 1;
+    }
+
+    /// Those with one of these keys.
+    pub fn take(&mut self, keys: &BTreeSet<u16>) -> Vec<Confirmed> {
+        let (taken, left) = self.seen.drain(..).partition(|one| keys.contains(&one.signature.key));
+        self.seen = left;
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_program::mix;
+
+    use super::*;
+    use crate::{FlowSettings, Measure, Receiver, kinds};
+
+    fn signed(key: u16, stream: u16, sequence: u32, time: u64) -> Vec<u8> {
+        let mut octets = vec![0; 60];
+        let (high, low) = Signature { key, stream, sequence, time }.halves();
+        octets[44..52].copy_from_slice(&high.to_be_bytes());
+        octets[52..60].copy_from_slice(&low.to_be_bytes());
+        octets
+    }
+
+    /// What all at once and one by one come to, which is the same.
+    fn received(measure: &Measure, start: Option<u64>, frames: &[(Vec<u8>, u64)]) -> Receiver {
+        let new = || {
+            let mut rx = Receiver::new(measure);
+            start.map(Nanos).into_iter().for_each(|start| rx.begin(start));
+            rx
+        };
+        let (mut all, mut each) = (new(), new());
+        for some in frames.chunks(64) {
+            let now = Nanos(some[some.len() - 1].1);
+            [&mut all, &mut each].into_iter().for_each(|rx| rx.set_now(now));
+            all.observe_all(some.iter().map(|(octets, time)| (&octets[..], 60, Nanos(*time))));
+            some.iter().for_each(|(octets, time)| each.observe(octets, 60, Nanos(*time)));
+        }
+        assert_eq!((all.unsigned, &all.foreign), (each.unsigned, &each.foreign));
+        let counts = |rx: &Receiver| -> Vec<_> {
+            let of = |run: &RunRx| {
+                let seen =
+                    run.streams().map(|(n, s)| (n, s.packets, s.octets, s.sequence.counts()));
+                (run.key, seen.collect::<Vec<_>>())
+            };
+            rx.runs().map(of).collect()
+        };
+        assert_eq!(counts(&all), counts(&each));
+        all
+    }
+
+    fn run(key: u16, numbers: std::ops::Range<u32>, begin: u64) -> Vec<(Vec<u8>, u64)> {
+        let time = |n: u32| begin + 1000 * u64::from(n);
+        numbers.map(|n| (signed(key, 0, n, time(n)), time(n) + 50)).collect()
+    }
+
+    #[test]
+    fn frames_of_other_runs_are_counted_apart_and_are_in_no_stream() {
+        let measure = Measure { key: Some(7), ..Measure::default() };
+        let own = run(7, 0..300, 1_000_000_000);
+        // A capture of a run before, which somebody replays in the midst of this one.
+        let others: Vec<_> = run(9, 0..1000, 500_000_000)
+            .into_iter()
+            .map(|(octets, time)| (octets, 1_000_150_000 + time % 1_000_000 / 1000))
+            .collect();
+        let frames = [&own[..150], &others, &own[150..]].concat();
+        let rx = received(&measure, Some(1_000_000_000), &frames);
+        assert_eq!(
+            rx.foreign.iter().map(|(k, f)| (*k, f.packets, f.octets)).collect::<Vec<_>>(),
+            [(9, 1000, 64_000)]
+        );
+        let stream = rx.stream(0).unwrap();
+        assert_eq!((rx.unsigned, stream.packets, stream.sequence.counts().duplicates), (0, 300, 0));
+        assert_eq!((stream.sequence.lost(300), stream.delay.delay().max()), (0, 50));
+    }
+
+    #[test]
+    fn an_earlier_run_with_the_same_key_is_known_by_its_times() {
+        let measure = Measure { key: Some(7), ..Measure::default() };
+        let start = 1_000_000_000;
+        let own = run(7, 0..300, start);
+        // Its numbers are among those of this run, and behind them, and one is from the future.
+        let mut others: Vec<_> = run(7, 100..1100, start - 2_000_000)
+            .into_iter()
+            .filter(|(octets, _)| Signature::read(octets).unwrap().time < start)
+            .map(|(octets, _)| (octets, start + 150_100))
+            .collect();
+        let earlier = others.len() as u64;
+        assert_eq!(earlier, 1000);
+        others.push((signed(7, 0, 151, start + 5_000_000_000), start + 150_200));
+        let mut frames = [own, others].concat();
+        frames.sort_by_key(|(_, time)| *time);
+        let rx = received(&measure, Some(start), &frames);
+        assert_eq!(rx.foreign.get(&7).map(|foreign| foreign.packets), Some(earlier + 1));
+        let stream = rx.stream(0).unwrap();
+        let counts = stream.sequence.counts();
+        assert_eq!((stream.packets, counts.unique, counts.duplicates), (300, 300, 0));
+        assert_eq!(stream.delay.delay().max(), 50);
+        // Where the sender has another clock, times say nothing.
+        let rx = received(&measure, None, &frames);
+        assert_eq!((rx.foreign.len(), rx.stream(0).unwrap().packets), (0, 1301));
+    }
+
+    #[test]
+    fn where_all_runs_are_measured_each_has_its_own_streams() {
+        let frames = [
+            run(7, 0..100, 1_000_000_000),
+            run(9, 0..50, 2_000_000_000),
+            run(7, 100..200, 1_000_000_000),
+        ]
+        .concat();
+        let rx = received(&Measure::default(), None, &frames);
+        let mut seen: Vec<_> = rx
+            .runs()
+            .map(|run| {
+                let stream = run.stream(0).unwrap();
+                (run.key, run.begin.0, stream.packets, stream.sequence.lost(stream.packets))
+            })
+            .collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [(Some(7), 1_000_000_050, 200, 0), (Some(9), 2_000_000_050, 50, 0)]);
+        assert_eq!((rx.unsigned, rx.foreign.len()), (0, 0));
+        assert!(rx.is_of_a_stream(&frames[0].0) && rx.is_of_a_stream(&frames[120].0));
+        for copy in [rx.without_histograms(), rx.with_histograms()] {
+            assert_eq!(copy.runs().map(|run| run.streams().count()).sum::<usize>(), 2);
+        }
+    }
+
+    #[test]
+    fn what_one_frame_shows_is_no_run_and_the_same_again_shows_no_more() {
+        let measure = Measure { key: Some(7), ..Measure::default() };
+        let frame = (signed(9, 0, 1, 1000), 2000);
+        let mut rx = received(&measure, None, &vec![frame; 100]);
+        assert_eq!((rx.unsigned, rx.foreign.len()), (100, 0));
+        // Nor is one that left hours later; another queue may know better.
+        let far = (signed(9, 0, 2, 10_000_000_000_000), 2000);
+        assert_eq!(received(&measure, None, &[(signed(9, 0, 1, 1000), 2000), far]).unsigned, 2);
+        rx.confirm_keys(&BTreeSet::from([8]));
+        assert_eq!((rx.unsigned, rx.foreign.len()), (100, 0));
+        rx.confirm_keys(&BTreeSet::from([9]));
+        assert_eq!((rx.unsigned, rx.foreign[&9].packets), (99, 1));
+        let mut rx = received(&Measure::default(), None, &run(9, 5..6, 0));
+        rx.confirm_keys(&BTreeSet::from([9]));
+        assert_eq!((rx.unsigned, rx.stream(0).map(|stream| stream.packets)), (0, Some(1)));
+    }
+
+    #[test]
+    fn random_octets_are_no_runs() {
+        let random = |k: u64| {
+            let octets: Vec<u8> = (0..8).flat_map(|i| mix(k, i).to_be_bytes()).collect();
+            (octets, 1000 * k)
+        };
+        let frames: Vec<_> = (0..200_000).map(random).collect();
+        for key in [None, Some(7)] {
+            let rx = received(&Measure { key, ..Measure::default() }, None, &frames);
+            assert_eq!((rx.unsigned, rx.foreign.len()), (200_000, 0));
+            assert_eq!(rx.streams().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_flow_of_signed_frames_is_known_as_such_in_its_first_batch() {
+        for key in [None, Some(9), Some(7)] {
+            let flows = Some(FlowSettings::default());
+            let rx =
+                received(&Measure { key, flows, ..Measure::default() }, None, &run(9, 0..64, 0));
+            let flows = rx.flows.as_ref().unwrap();
+            let known: Vec<_> = flows.table.iter().map(|flow| &flow.value.sequence).collect();
+            assert!(matches!(known[..], [kinds::Recognised::Signed(Some(0))]), "{known:?}");
+        }
+    }
+}
