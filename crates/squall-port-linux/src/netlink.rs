@@ -471,17 +471,18 @@ pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> 
     let asked = ask(&socket, request, |found| {
         // struct inet_diag_msg: family, state, timer, retrans; the same id; expires, rqueue,
         // wqueue, uid, inode.
-        let (Some(&state), Some(id), Some(&[uid, inode])) = (
-            found.get(1),
-            found.get(4..40),
+        let (Some(&[family, state]), Some(id), Some(&[uid, inode])) = (
+            found.first_chunk::<2>(),
+            found.get(4..40).and_then(|id| id.first_chunk::<36>()),
             found.get(64..72).map(|two| [u32_of(&two[..4]), u32_of(&two[4..])]).as_ref(),
         ) else {
             return;
         };
-        // The kernel gives the listener of that port where there is no such connection.
-        let same = id[..2] == peer.port().to_be_bytes()
-            && id[2..4] == local.port().to_be_bytes()
-            && id[4..] == addresses;
+        // The kernel gives the listener of that port where there is no such connection. Addresses
+        // are compared in one form: an IPv6 socket that speaks IPv4, which gRPC, Java, Go and .NET
+        // use wherever there is IPv6, is found by its IPv4 addresses but listed with
+        // ::ffff:127.0.0.1.
+        let same = socket_ids(family, id) == [peer, local];
         let open = matches!(state, TCP_ESTABLISHED | TCP_FIN_WAIT1 | TCP_FIN_WAIT2);
         // A socket that its process has closed has no inode and, whoever that was, counts as
         // root's.
@@ -493,6 +494,18 @@ pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> 
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         other => other.map(|()| user),
     }
+}
+
+/// Both ends in a `struct inet_diag_sockid`: own port, other port, own address, other address.
+fn socket_ids(family: u8, id: &[u8; 36]) -> [SocketAddr; 2] {
+    [(0, 4), (2, 20)].map(|(port, address)| {
+        let octets: [u8; 16] = std::array::from_fn(|i| id[address + i]);
+        let ip = match c_int::from(family) {
+            libc::AF_INET => IpAddr::from([octets[0], octets[1], octets[2], octets[3]]),
+            _ => IpAddr::from(octets).to_canonical(),
+        };
+        SocketAddr::new(ip, u16::from_be_bytes([id[port], id[port + 1]]))
+    })
 }
 
 /// `::ffff:127.0.0.1` is what a listener on all addresses calls a peer by IPv4.
@@ -596,7 +609,16 @@ mod tests {
 
     #[test]
     fn the_user_of_a_connection_is_known_until_its_socket_is_closed() {
-        for address in ["127.0.0.1:0", "[::1]:0"] {
+        // Where a server listens, and what its client connects to there: also by the IPv6 sockets
+        // for both families that many libraries use.
+        for (address, to) in [
+            ("127.0.0.1:0", "127.0.0.1"),
+            ("[::1]:0", "::1"),
+            ("127.0.0.1:0", "::ffff:127.0.0.1"),
+            ("[::]:0", "127.0.0.1"),
+            ("[::]:0", "::ffff:127.0.0.1"),
+        ] {
+            let to: IpAddr = to.parse().unwrap();
             let listener = match TcpListener::bind(address) {
                 Ok(listener) => listener,
                 Err(error) => {
@@ -604,16 +626,23 @@ mod tests {
                     continue;
                 }
             };
-            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let client = match TcpStream::connect((to, port)) {
+                Ok(client) => client,
+                Err(error) => {
+                    println!("SKIPPED: {to}: {error}");
+                    continue;
+                }
+            };
             let (server, peer) = listener.accept().unwrap();
             let user = || tcp_user(peer, server.local_addr().unwrap()).unwrap();
-            assert_eq!(user(), Some(crate::sys::euid()), "{address}");
+            assert_eq!(user(), Some(crate::sys::euid()), "{address}, {to}");
             // Half closed is not gone.
             client.shutdown(std::net::Shutdown::Write).unwrap();
-            assert_eq!(user(), Some(crate::sys::euid()), "{address}");
+            assert_eq!(user(), Some(crate::sys::euid()), "{address}, {to}");
             // The kernel says user 0 of it from now on.
             drop(client);
-            assert_eq!(user(), None, "{address}");
+            assert_eq!(user(), None, "{address}, {to}");
             drop(server);
         }
     }
