@@ -12,6 +12,7 @@ use clap::{
     builder::StyledStr,
     error::{ContextKind, ContextValue, Error, ErrorKind},
 };
+use squall::render;
 
 /// Wider than this no text is easy to read.
 pub const WIDEST: usize = 100;
@@ -23,18 +24,22 @@ pub fn parse<C: CommandFactory + FromArgMatches>() -> C {
     let mut command = fitted(C::command(), width);
     let arguments: Vec<OsString> = env::args_os().collect();
     let matches = command.try_get_matches_from_mut(&arguments);
-    let matches = matches.unwrap_or_else(|error| leave(&advised(error, &mut command, &arguments)));
-    C::from_arg_matches(&matches).unwrap_or_else(|error| leave(&error.format(&mut command)))
+    let matches = matches
+        .unwrap_or_else(|error| leave(&advised(error, &mut command, &arguments), &arguments));
+    C::from_arg_matches(&matches)
+        .unwrap_or_else(|error| leave(&error.format(&mut command), &arguments))
 }
 
 /// Help goes to the standard output; a mistake holds what somebody wrote, and must not steer the
-/// terminal.
-fn leave(error: &Error) -> ! {
+/// terminal. With control characters in an argument, its colours are left out: they could be that
+/// argument's own.
+fn leave(error: &Error, arguments: &[OsString]) -> ! {
     if !error.use_stderr() {
         error.exit();
     }
-    match io::stderr().is_terminal() {
-        true => eprint!("{}", error.render().ansi()),
+    let steers = |argument: &OsString| argument.to_string_lossy().contains(char::is_control);
+    match io::stderr().is_terminal() && !arguments.iter().any(steers) {
+        true => eprint!("{}", render::own_colors(&error.render().ansi().to_string())),
         false => eprint!("{}", error.render()),
     }
     std::process::exit(error.exit_code())

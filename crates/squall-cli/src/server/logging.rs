@@ -2,10 +2,11 @@
 //! them.
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     os::unix::fs::MetadataExt,
 };
 
+use squall::render;
 use tracing_subscriber::{
     Layer,
     filter::{LevelFilter, Targets},
@@ -22,7 +23,9 @@ pub fn start(level: LevelFilter) {
         Targets::new().with_target("squall", level).with_default(level.min(LevelFilter::WARN));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(Lines { journal })
-        .with_ansi(!journal && io::stderr().is_terminal())
+        // What is logged may hold paths and names that clients sent: nothing of it is to steer a
+        // terminal.
+        .with_ansi(false)
         // Standard error may be a file on a full disk: what cannot be written there is no reason to
         // end.
         .log_internal_errors(false);
@@ -77,7 +80,8 @@ fn priority(level: tracing::Level) -> &'static str {
 impl Write for Line {
     /// An event comes as a whole, and goes as one: several threads log.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let line = [self.priority.as_bytes(), event].concat();
+        let text = String::from_utf8_lossy(event);
+        let line = [self.priority.as_bytes(), render::terminal(&text).as_bytes()].concat();
         io::stderr().lock().write_all(&line)?;
         Ok(event.len())
     }

@@ -11,7 +11,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 struct Ends(Child);
 
@@ -204,4 +204,95 @@ fn names_and_messages_of_strangers_do_not_steer_the_terminal() {
         assert!(!text.lines().any(|line| line.starts_with("  1:2")), "a line of its own: {text}");
     }
     fs::remove_dir_all(folder).unwrap();
+}
+
+/// Escapes in each text of a profile: in one with all texts at once, in one table for each text alone
+/// (which leads to the later checks, and to hints), and in names of a profile that is run.
+#[test]
+fn no_text_of_a_profile_steers_the_terminal() {
+    const EVIL: &str = "\u{1b}[31mx\u{9b}1m\u{7}\u{7f}";
+    let folder = folder("escapes");
+    let schema = squall::profile_schema();
+    let mut profiles = vec![filled(&schema, EVIL)];
+    let tables = schema["properties"].as_object().unwrap();
+    for (key, table) in tables {
+        let items = &table["items"];
+        let texts = texts_alone(if items.is_object() { items } else { table }, EVIL);
+        let rows = |rows: &[Value]| match items.is_object() {
+            true => json!({ "ports": { "A": "loop:0" }, key: rows }),
+            false => json!({ "ports": { "A": "loop:0" }, key: rows[0] }),
+        };
+        // At most 200 errors of a profile are listed, and each table has a few.
+        profiles.extend(texts.chunks(if items.is_object() { 25 } else { 1 }).map(rows));
+    }
+    assert!(profiles.len() > 20, "the schema has texts");
+    let names = json!({
+        "ports": { "A": "loop:escapes" }, "packets": 3,
+        "stream": [{ "name": EVIL, "group": EVIL, "packet": "eth/ipv4/udp", "rate": "1 kpps" }],
+    });
+    profiles.push(names.clone());
+    let printed = |(number, profile): (usize, &Value)| {
+        let path = folder.join(format!("{number}.json"));
+        fs::write(&path, profile.to_string()).unwrap();
+        let command = if *profile == names { "run" } else { "plan" };
+        let output = Command::new(env!("CARGO_BIN_EXE_squall"))
+            .args([command, path.to_str().unwrap()])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        let steers = text.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(steers, None, "{command} {profile}: {text:?}");
+        usize::from(text.contains("[31m"))
+    };
+    let printed = &printed;
+    let profiles: Vec<_> = profiles.iter().enumerate().collect();
+    let shown: usize = std::thread::scope(|scope| {
+        let half = profiles.chunks(profiles.len().div_ceil(4));
+        let threads: Vec<_> = half
+            .map(|part| scope.spawn(move || part.iter().map(|one| printed(*one)).sum::<usize>()))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(shown * 2 > profiles.len(), "texts are shown: {shown} of {}", profiles.len());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// A value of `schema` that has all that can be there, with `text` for every text.
+fn filled(schema: &Value, text: &str) -> Value {
+    if let Some(choice) = schema["oneOf"].as_array().or(schema["anyOf"].as_array()) {
+        return filled(&choice[choice.len() - 1], text);
+    }
+    let kind = match &schema["type"] {
+        Value::Array(kinds) if kinds.contains(&json!("string")) => "string",
+        Value::Array(kinds) => kinds[0].as_str().unwrap_or_default(),
+        kind => kind.as_str().unwrap_or_default(),
+    };
+    match kind {
+        "object" => match schema["properties"].as_object() {
+            Some(all) => all.iter().map(|(key, one)| (key.clone(), filled(one, text))).collect(),
+            None => json!({ text: text }),
+        },
+        "array" => json!([filled(&schema["items"], text)]),
+        "string" => json!(text),
+        "boolean" => json!(true),
+        _ => json!(1),
+    }
+}
+
+/// Values of `schema`, each with one text alone.
+fn texts_alone(schema: &Value, text: &str) -> Vec<Value> {
+    let Some(all) = schema["properties"].as_object() else { return vec![filled(schema, text)] };
+    let mut found = vec![json!({ text: text })];
+    for (key, one) in all {
+        let items = &one["items"];
+        let below = match (one["properties"].is_object(), items["properties"].is_object()) {
+            (true, _) => texts_alone(one, text),
+            (_, true) => texts_alone(items, text).into_iter().map(|one| json!([one])).collect(),
+            _ => vec![filled(one, text)],
+        };
+        found.extend(below.into_iter().map(|value| json!({ key: value })));
+    }
+    found
 }

@@ -31,7 +31,7 @@ pub use received_flows::received_flows;
 pub use replay::replay;
 pub use rows::{PortRow, StreamRow};
 pub use screen::Screen;
-pub use table::terminal;
+pub use table::{own_colors, terminal};
 pub use text::{reasons, summary};
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::table::printable;
+use super::table::{printable, terminal};
 
 /// Lines on the standard error. The terminal is never left in another state than it was found: each
 /// frame is one write that switches off line wrap and switches it on again, and the cursor stays
@@ -53,7 +53,7 @@ impl Screen {
             text += "\x1b[H\x1b[J";
         }
         for line in lines {
-            text += &format!("{line}\x1b[K\n");
+            text += &format!("{}\x1b[K\n", terminal(line));
         }
         text += "\x1b[J\x1b[?7h\x1b[?2026l";
         (self.drawn, self.columns) = (lines.len(), columns);

@@ -1,6 +1,10 @@
 //! Aligned columns in a given width, with the widths that terminals use.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    hash::{BuildHasher, RandomState},
+    sync::OnceLock,
+};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -16,6 +20,7 @@ pub enum Style {
 }
 
 impl Style {
+    /// `text` in this style, for [`terminal`], which alone makes colours of it.
     pub fn paint(self, text: &str, color: bool) -> String {
         let code = match self {
             _ if !color || text.is_empty() => return text.into(),
@@ -25,8 +30,28 @@ impl Style {
             Self::Good => "32",
             Self::Bad => "1;31",
         };
-        format!("\x1b[{code}m{text}\x1b[0m")
+        format!("{}{code}m{text}{0}0m", mark())
     }
+}
+
+/// What stands in front of a colour until the text is printed: a number that differs from process to
+/// process. Text from a profile, a capture or a peer cannot have it, and so has no colours, wherever
+/// it was put.
+fn mark() -> &'static str {
+    static MARK: OnceLock<String> = OnceLock::new();
+    MARK.get_or_init(|| format!("\x1b[{};", RandomState::new().hash_one("colours")))
+}
+
+/// Gives a text of this program's own, with the colours of a library, what [`terminal`] lets
+/// through.
+pub fn own_colors(text: &str) -> String {
+    let mut pieces = text.split("\x1b[");
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        out += if color_of(piece).is_some() { mark() } else { "\x1b[" };
+        out += piece;
+    }
+    out
 }
 
 /// A text, and how it looks.
@@ -175,29 +200,30 @@ fn picture(c: char) -> char {
     }
 }
 
-/// Lines as they are shown on a terminal: as `text` is, in its colours, but for what would steer
-/// it. Whatever is printed passes here, so that nothing depends on where a name, a rule's message
-/// or an octet of a capture got into it.
+/// Lines as they are shown on a terminal: as `text` is, in the colours that [`Style::paint`] gave it,
+/// but for what would steer it. Whatever is printed passes here, so that nothing depends on where a
+/// name, a rule's message or an octet of a capture got into it.
 pub fn terminal(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| picture(c) != c && c != '\n') {
         return text.into();
     }
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(c) = rest.chars().next() {
-        let ours = rest.strip_prefix("\x1b[").and_then(|code| {
-            COLORS
-                .iter()
-                .find(|known| code.strip_prefix(**known).is_some_and(|end| end.starts_with('m')))
-        });
-        let taken = ours.map_or(c.len_utf8(), |code| code.len() + 3);
-        match ours {
-            Some(_) => out += &rest[..taken],
-            None if matches!(c, '\n' | '\t') => out.push(c),
-            None => out.push(picture(c)),
+        if let Some(code) = rest.strip_prefix(mark()).and_then(color_of) {
+            out += &format!("\x1b[{code}m");
+            rest = &rest[mark().len() + code.len() + 1..];
+            continue;
         }
-        rest = &rest[taken..];
+        out.push(if matches!(c, '\n' | '\t') { c } else { picture(c) });
+        rest = &rest[c.len_utf8()..];
     }
     out.into()
+}
+
+/// The colour that `text` begins with, as in `31m`.
+fn color_of(text: &str) -> Option<&'static str> {
+    let begins = |code: &&&str| text.strip_prefix(**code).is_some_and(|end| end.starts_with('m'));
+    COLORS.iter().find(begins).copied()
 }
 
 /// Those of [`Style`], and of what is wrong with a command line. None hides text.
@@ -286,8 +312,9 @@ mod tests {
 
     #[test]
     fn colour_does_not_move_columns() {
-        let strip =
-            |l: &String| l.replace("\x1b[1;31m", "").replace("\x1b[2m", "").replace("\x1b[0m", "");
+        let strip = |l: &String| {
+            terminal(l).replace("\x1b[1;31m", "").replace("\x1b[2m", "").replace("\x1b[0m", "")
+        };
         let table = table();
         let painted: Vec<_> = table.lines(60, true).iter().map(strip).collect();
         assert_eq!(painted, table.lines(60, false));
@@ -303,6 +330,11 @@ mod tests {
         let painted =
             Style::Bad.paint("red", true) + &Style::Good.paint("é", true) + "\x1b[8mhidden\x1b[1";
         assert_eq!(terminal(&painted), "\x1b[1;31mred\x1b[0m\x1b[32mé\x1b[0m␛[8mhidden␛[1");
+        // Only what was painted here has colours, also within it.
+        let foreign = Style::Bold.paint("\x1b[31mred\x1b[7;31mm", true);
+        assert_eq!(terminal(&foreign), "\x1b[1m␛[31mred␛[7;31mm\x1b[0m");
+        let library = own_colors("\x1b[1;31merror:\x1b[0m \x1b[5mblinks");
+        assert_eq!(terminal(&library), "\x1b[1;31merror:\x1b[0m ␛[5mblinks");
         assert!(matches!(terminal("plain\nlines"), Cow::Borrowed(_)));
         assert_eq!(truncate("日本語", 5), "日本…");
     }

@@ -428,6 +428,7 @@ pub fn reasons(reasons: &BTreeMap<String, u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::sample::report;
+    use super::super::table::terminal;
     use super::*;
     use unicode_width::UnicodeWidthStr;
 
@@ -452,10 +453,10 @@ mod tests {
             !text.contains("tx") && !text.contains("ERRORS") && !text.contains("its schedule"),
             "{text}"
         );
-        assert!(text.contains("\x1b[1;31m+40\x1b[0m"), "{text}");
+        assert!(terminal(&text).contains("\x1b[1;31m+40\x1b[0m"), "{text}");
         report.filter = Some("udp".into());
         let text = summary(&report, 100, true);
-        assert!(text.contains("\x1b[2m+40\x1b[0m"), "{text}");
+        assert!(terminal(&text).contains("\x1b[2m+40\x1b[0m"), "{text}");
     }
 
     #[test]
@@ -475,6 +476,7 @@ mod tests {
     #[test]
     fn colours_are_only_there_when_asked_for() {
         assert!(!summary(&report(2), 100, false).contains('\x1b'));
-        assert!(summary(&report(2), 100, true).contains("\x1b[1;31mNOT VALID\x1b[0m"));
+        let painted = summary(&report(2), 100, true);
+        assert!(terminal(&painted).contains("\x1b[1;31mNOT VALID\x1b[0m"));
     }
 }
