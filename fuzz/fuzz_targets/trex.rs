@@ -46,18 +46,18 @@ fuzz_target!(|octets: &[u8]| {
     let hello = format!(
         r#"{{"jsonrpc":"2.0","id":"1","method":"api_sync_v2","params":{{"name":"{name}","major":{major},"minor":0}}}}"#
     );
-    let handle = told(&server.answer(hello.as_bytes()).0, "api_h");
+    let handle = told(&server.answer(hello.as_bytes()).octets, "api_h");
     let acquire = format!(
         r#"{{"jsonrpc":"2.0","id":"2","method":"acquire","params":{{"api_h":"{handle}","port_id":0,"user":"a","session_id":1,"force":true}}}}"#
     );
     let owned =
-        told(&server.answer(acquire.as_bytes()).0, if flows { "handler" } else { "result" });
+        told(&server.answer(acquire.as_bytes()).octets, if flows { "handler" } else { "result" });
     for line in octets.split(|octet| *octet == b'\n').take(50) {
         let message = match std::str::from_utf8(line) {
             Ok(text) => text.replace("HANDLE", &handle).replace("OWNED", &owned).into_bytes(),
             Err(_) => line.to_vec(),
         };
-        assert!(!server.answer(&message).0.is_empty());
+        assert!(!server.answer(&message).octets.is_empty());
         server.look();
     }
 });

@@ -20,6 +20,7 @@ use crate::{
     Refusal,
     api::{Asked, Operation, Routes},
     author::Author,
+    connection::Peer,
     runs::lock,
     service::Service,
     threads::blocking,
@@ -79,13 +80,17 @@ async fn list(
     .await
 }
 
-/// Refusals of addresses: when the last was kept, and how many were not since.
+/// Whose refusals are counted together: an address, and its user where that is known. Users of one
+/// machine have one address, and one of them must not hide another.
+type Whose = (IpAddr, Option<u32>);
+
+/// Refusals: when the last was kept, and how many were not since.
 #[derive(Default)]
-pub struct Refused(Mutex<HashMap<IpAddr, (Instant, u64)>>);
+pub struct Refused(Mutex<HashMap<Whose, (Instant, u64)>>);
 
 impl Refused {
     /// How many before this one were not kept; `None`: nor is this.
-    fn another(&self, from: IpAddr, now: Instant) -> Option<u64> {
+    fn another(&self, from: Whose, now: Instant) -> Option<u64> {
         let mut known = lock(&self.0);
         if known.len() >= ADDRESSES && !known.contains_key(&from) {
             known.retain(|_, (last, _)| now.duration_since(*last) < BETWEEN);
@@ -123,23 +128,30 @@ impl Service {
     pub fn audit_request(
         &self,
         author: &Author,
-        from: IpAddr,
+        peer: &Peer,
         method: &Method,
         path: &str,
         status: StatusCode,
     ) {
         let path: String = path.chars().take(200).collect();
-        let mut detail = author.notes();
+        let action = format!("{method} {path}");
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            let Some(missed) = self.refused.another(from, Instant::now()) else { return };
-            if missed > 0 {
-                detail = format!("and {missed} earlier refusals of this address");
-            }
-            tracing::warn!(source = author.source, path, status = status.as_u16(), "refused");
-        } else if looks(method, &path) {
-            return;
+            self.audit_refusal(author, peer, &action, status);
+        } else if !looks(method, &path) {
+            self.audit(author, action, Some(status.as_u16()), author.notes());
         }
-        self.audit(author, format!("{method} {path}"), Some(status.as_u16()), detail);
+    }
+
+    /// A client was not let in.
+    pub fn audit_refusal(&self, author: &Author, peer: &Peer, action: &str, status: StatusCode) {
+        let from = (peer.ip(), peer.user);
+        let Some(missed) = self.refused.another(from, Instant::now()) else { return };
+        let detail = match missed {
+            0 => author.notes(),
+            _ => format!("and {missed} earlier refusals of this address"),
+        };
+        tracing::warn!(source = author.source, action, status = status.as_u16(), "refused");
+        self.audit(author, action, Some(status.as_u16()), detail);
     }
 
     pub fn audit(
@@ -195,20 +207,24 @@ mod tests {
     #[test]
     fn who_tries_tokens_leaves_an_entry_each_ten_seconds() {
         let refused = Refused::default();
-        let (eve, bob) = (IpAddr::from([192, 0, 2, 66]), IpAddr::from([192, 0, 2, 7]));
+        let of = |address: [u8; 4]| (IpAddr::from(address), None);
+        let (eve, bob) = (of([192, 0, 2, 66]), of([192, 0, 2, 7]));
         let began = Instant::now();
         let at = |seconds: u64| began + Duration::from_secs(seconds);
         let kept: Vec<_> = (0..25).map(|second| refused.another(eve, at(second))).collect();
         assert_eq!(kept.iter().flatten().collect::<Vec<_>>(), [&0, &9, &9]);
         assert_eq!(refused.another(bob, at(24)), Some(0));
         for n in 0..5000u32 {
-            refused.another(IpAddr::from(n.to_be_bytes()), at(24));
+            refused.another(of(n.to_be_bytes()), at(24));
         }
         assert!(lock(&refused.0).len() <= ADDRESSES);
         assert_eq!(
-            refused.another(IpAddr::from([198, 51, 100, 1]), at(60)),
+            refused.another(of([198, 51, 100, 1]), at(60)),
             Some(0),
             "those of before are forgotten"
         );
+        let local = |user| (IpAddr::from([127, 0, 0, 1]), Some(user));
+        let users = [1000, 1002].map(|user| refused.another(local(user), at(70)));
+        assert_eq!(users, [Some(0); 2], "one address, and two users");
     }
 }

@@ -15,7 +15,7 @@ use subtle::ConstantTimeEq;
 
 use squall::{Error, wire::to_hex};
 
-use crate::{Needs, Settings, Token, connection::Peer, peers::PAGE};
+use crate::{Needs, Settings, Token, connection::Peer, peers::PAGE, trex::Trex};
 
 /// Cookies that are known at once; the oldest is forgotten.
 const SESSIONS: usize = 256;
@@ -25,10 +25,43 @@ pub struct Auth {
     pub file: PathBuf,
     /// Only when it was made now.
     pub new_token: Option<String>,
-    pub needs: Needs,
-    /// Whether the users of TCP connections count. Behind a proxy all of them are the proxy's.
-    pub tcp_users: bool,
+    /// HTTP and gRPC.
+    pub http: Door,
+    /// TRex's clients, who cannot show a token.
+    pub trex: Door,
     sessions: Mutex<VecDeque<String>>,
+}
+
+/// A kind of listeners: who is let in there without a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Door {
+    pub needs: Needs,
+    /// Whether the users of TCP connections are looked up. Behind a proxy all of them are the
+    /// proxy's.
+    tcp_users: bool,
+}
+
+impl Door {
+    /// Of the process at the other end of a connection over loopback.
+    pub fn user_of(&self, stream: &tokio::net::TcpStream, peer: SocketAddr) -> Option<u32> {
+        let local = stream.local_addr().ok()?;
+        (self.tcp_users && peer.ip().to_canonical().is_loopback())
+            .then(|| squall::tcp_user(peer, local).ok().flatten())?
+    }
+
+    /// Whether a process of this user, if it is known, is let in without a token.
+    pub fn admits(&self, user: Option<u32>) -> bool {
+        match self.needs {
+            Needs::Everybody => false,
+            Needs::Others(own) => user.is_some_and(|user| user == own || user == ROOT),
+            Needs::Nobody => true,
+        }
+    }
+
+    /// Whether this user is one that the daemon knows, and not everybody is let in.
+    pub fn knows(&self, user: Option<u32>) -> bool {
+        matches!(self.needs, Needs::Others(_)) && self.admits(user)
+    }
 }
 
 /// All users but `own` and root need the token. In a user namespace, all users without a number
@@ -43,6 +76,41 @@ fn except(own: u32, user_namespace: bool) -> Needs {
 
 /// linux/highuid.h
 const OVERFLOW_UID: u32 = 65_534;
+
+/// Who TRex's clients may be: they show no token, so those who would have to show it elsewhere are
+/// not let in.
+///
+/// # Errors
+/// Where nobody could come in, or everybody would, and the settings do not say so.
+fn of_trex(trex: &Trex, token: &Token, known: impl Fn() -> Needs) -> Result<Door, Error> {
+    if trex.allow_anyone {
+        // The users are of interest for the audit alone.
+        return Ok(Door { needs: Needs::Nobody, tcp_users: true });
+    }
+    for (option, at) in [("--trex-sync", trex.sync), ("--trex-async", trex.asynchronous)] {
+        if !at.ip().is_loopback() {
+            return Err(Error::Usage(format!(
+                "{option} {at}: TRex's clients cannot send a token, so anyone who can reach this \
+                 address could use the ports\n  try 127.0.0.1:{port}, and ssh -L \
+                 {port}:127.0.0.1:{port} on the client's machine, or --trex-allow-anyone",
+                port = at.port(),
+            )));
+        }
+    }
+    let needs = match token {
+        Token::None => Needs::Nobody,
+        Token::Auto => known(),
+        Token::Always | Token::File(_) => Needs::Everybody,
+    };
+    if needs == Needs::Everybody {
+        return Err(Error::Usage(
+            "--trex: everyone needs the token, and TRex's clients cannot send one\n  try --token \
+             auto, which lets in the clients of your own user, or --trex-allow-anyone"
+                .into(),
+        ));
+    }
+    Ok(Door { needs, tcp_users: true })
+}
 
 impl Auth {
     /// Reads the token, or makes one.
@@ -63,17 +131,23 @@ impl Auth {
                 settings.listen
             )));
         }
+        let known = || {
+            let own = squall::Permissions::of_this_process();
+            except(own.uid, own.user_namespace)
+        };
         let needs = match settings.token {
             Token::None => Needs::Nobody,
-            Token::Auto if !settings.plain => {
-                let own = squall::Permissions::of_this_process();
-                except(own.uid, own.user_namespace)
-            }
+            Token::Auto if !settings.plain => known(),
             Token::Auto | Token::Always | Token::File(_) => Needs::Everybody,
         };
         // Who listens for others is asked through tunnels and forwarded ports as well, whose ends
         // are local.
-        let tcp_users = !remote;
+        let tcp_users = !remote && matches!(needs, Needs::Others(_));
+        let http = Door { needs, tcp_users };
+        let trex = match &settings.trex {
+            Some(trex) => of_trex(trex, &settings.token, known)?,
+            None => Door { needs: Needs::Everybody, tcp_users: false },
+        };
         let (token, new_token) = match fs::read_to_string(&file) {
             Ok(text) => (check(text.trim(), &file)?.to_owned(), None),
             Err(error)
@@ -87,7 +161,7 @@ impl Auth {
             }
             Err(error) => return Err(unusable(&file, &error)),
         };
-        Ok(Self { token, file, new_token, needs, tcp_users, sessions: Mutex::default() })
+        Ok(Self { token, file, new_token, http, trex, sessions: Mutex::default() })
     }
 
     /// Whether this is the token. Takes as long for any text of its length.
@@ -110,21 +184,10 @@ impl Auth {
         if headers.contains_key(PAGE) {
             return true;
         }
-        match self.needs {
-            Needs::Everybody => true,
-            Needs::Others(own) => {
-                forwarded || !peer.user.is_some_and(|user| user == own || user == ROOT)
-            }
-            Needs::Nobody => false,
+        match self.http.needs {
+            Needs::Others(_) => forwarded || !self.http.admits(peer.user),
+            _ => !self.http.admits(peer.user),
         }
-    }
-
-    /// Of the process at the other end of a connection over loopback.
-    pub fn user_of(&self, stream: &tokio::net::TcpStream, peer: SocketAddr) -> Option<u32> {
-        let local = stream.local_addr().ok()?;
-        let counts = self.tcp_users && matches!(self.needs, Needs::Others(_));
-        (counts && peer.ip().to_canonical().is_loopback())
-            .then(|| squall::tcp_user(peer, local).ok().flatten())?
     }
 
     /// What a request shows of who sent it.
@@ -256,5 +319,33 @@ mod tests {
         assert_eq!(except(1000, true), Needs::Others(1000));
         assert_eq!(except(OVERFLOW_UID, true), Needs::Everybody);
         assert_eq!(except(OVERFLOW_UID, false), Needs::Others(ROOT), "nobody, for example");
+    }
+
+    #[test]
+    fn trex_clients_are_let_in_as_users_of_this_machine_or_not_at_all() {
+        let trex = |sync: &str, allow_anyone| Trex {
+            ports: Vec::new(),
+            flows: false,
+            headers: false,
+            sync: sync.parse().expect("an address"),
+            asynchronous: ([127, 0, 0, 1], 4500).into(),
+            allow_anyone,
+        };
+        let door = |sync, anyone, token| {
+            of_trex(&trex(sync, anyone), token, || Needs::Others(1000)).map_err(|e| e.to_string())
+        };
+        let own = door("127.0.0.1:4501", false, &Token::Auto).expect("it may");
+        let users = [Some(1000), Some(ROOT), Some(1002), None].map(|user| own.admits(user));
+        assert_eq!(users, [true, true, false, false]);
+        for (sync, token) in [
+            ("0.0.0.0:4501", Token::Auto),
+            ("[::]:4501", Token::None),
+            ("127.0.0.1:4501", Token::Always),
+            ("127.0.0.1:4501", Token::File("token".into())),
+        ] {
+            let why = door(sync, false, &token).expect_err("the settings do not open it to everybody");
+            assert!(why.contains("--trex-allow-anyone"), "{why}");
+            assert!(door(sync, true, &token).expect("now they do").admits(None));
+        }
     }
 }

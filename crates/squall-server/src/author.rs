@@ -28,6 +28,11 @@ impl Author {
         Self { who: who.into(), source: source.into(), done: Arc::default() }
     }
 
+    /// The same for a further request: what it does is noted apart.
+    pub fn again(self) -> Self {
+        Self { done: Arc::default(), ..self }
+    }
+
     /// Nobody asks: the daemon does it by itself.
     pub fn daemon() -> Self {
         Self::new("daemon", "")

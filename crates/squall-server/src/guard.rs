@@ -86,15 +86,15 @@ pub async fn guard(
     if let Some(page) = &page {
         peers::allow(&mut response, page);
     }
-    let (status, from) = (response.status(), connection.peer.ip());
+    let status = outcome(&response);
     tracing::debug!(%method, path = uri.path(), status = status.as_u16(), source = author.source, "request");
-    service.audit_request(&author, from, &method, uri.path(), status);
+    service.audit_request(&author, &connection.peer, &method, uri.path(), status);
     service.log.add(Entry {
         n: 0,
         t: humantime::format_rfc3339_millis(came).to_string(),
         method: method.as_str().chars().take(20).collect(),
         path: uri.path().chars().take(500).collect(),
-        status: response.status().as_u16(),
+        status: status.as_u16(),
         ms: (since.elapsed().as_secs_f64() * 1e6).round() / 1e3,
         peer: connection.peer.to_string(),
         user_agent: text(&headers, header::USER_AGENT).chars().take(200).collect(),
@@ -118,7 +118,8 @@ fn admit(service: &Service, peer: &Peer, request: &Request, of_peer: bool) -> Re
     }
     if !is_open(uri.path()) && !service.auth.allows(headers, peer) {
         let message =
-            match (headers.contains_key(header::AUTHORIZATION), service.auth.needs, peer.user) {
+            match (headers.contains_key(header::AUTHORIZATION), service.auth.http.needs, peer.user)
+            {
                 (true, ..) => "the token is wrong\n  try the contents of the token file in the \
                                daemon's data folder"
                     .to_owned(),
@@ -216,6 +217,33 @@ fn known_content(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
 fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
+/// The status of a reply, for the audit and the log. That of gRPC is 200 whatever the outcome,
+/// which is a header of its own where nothing else is replied; HTTP has a status for each (as
+/// google/rpc/code.proto maps them).
+fn outcome(response: &Response) -> StatusCode {
+    let Some(code) = tonic::Status::from_header_map(response.headers()) else {
+        return response.status();
+    };
+    match code.code() {
+        tonic::Code::Ok => response.status(),
+        tonic::Code::InvalidArgument
+        | tonic::Code::FailedPrecondition
+        | tonic::Code::OutOfRange => StatusCode::BAD_REQUEST,
+        tonic::Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        tonic::Code::PermissionDenied => StatusCode::FORBIDDEN,
+        tonic::Code::NotFound => StatusCode::NOT_FOUND,
+        tonic::Code::AlreadyExists | tonic::Code::Aborted => StatusCode::CONFLICT,
+        tonic::Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        tonic::Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+        tonic::Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        tonic::Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        tonic::Code::Cancelled
+        | tonic::Code::Unknown
+        | tonic::Code::Internal
+        | tonic::Code::DataLoss => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
 
 /// gRPC tells its errors in headers of a reply that is well.
 fn refuse(headers: &HeaderMap, refusal: Refusal) -> Response {
@@ -258,6 +286,21 @@ mod tests {
             assert_eq!(host_name(host), name);
         }
     }
+    #[test]
+    fn what_grpc_refuses_is_refused_in_the_audit_as_well() {
+        let headers = HeaderMap::from_iter([(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/grpc"),
+        )]);
+        for status in [401, 403, 400] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            let refusal = Refusal::new(status, "no", "not so");
+            let response = refuse(&headers, refusal);
+            assert_eq!((response.status(), outcome(&response)), (StatusCode::OK, status));
+        }
+        assert_eq!(outcome(&StatusCode::NOT_FOUND.into_response()), StatusCode::NOT_FOUND);
+    }
+
 
     #[test]
     fn a_defect_ends_one_request_and_says_so() {

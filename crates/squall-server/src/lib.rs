@@ -40,6 +40,7 @@ mod tls;
 mod trex;
 mod unprivileged;
 mod watch;
+mod zmtp;
 
 pub use api::document as openapi;
 pub use client::{Client, Heard, Verify};
@@ -48,7 +49,7 @@ pub use error::Refusal;
 pub use peers::Origin;
 pub use runs::{Kind as RunKind, RunPort, RunRow, RunVerdict, State as RunState};
 pub use server::{serve, serve_until};
-pub use settings::{Bound, Needs, Settings, Token};
+pub use settings::{Bound, BoundTrex, Needs, Settings, Token};
 pub use testing::{TestProgress, TrialRow};
 pub use trex::Trex;
 pub use watch::{News, PortNews, StreamNews};

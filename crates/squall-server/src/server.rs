@@ -24,14 +24,15 @@ use socket2::{SockRef, TcpKeepalive};
 use squall::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream, UnixListener},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     signal::unix::{SignalKind, signal},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    Bound, Refusal, Settings, api,
+    Bound, BoundTrex, Refusal, Settings, api,
+    auth::Door,
     author::Author,
     connection::{Connection, Peer, Watched},
     guard, gui, otg,
@@ -136,30 +137,68 @@ pub async fn serve_until(
     _ = service.bound.set((at, grpc_at));
     // Half of the files at most: runs need some, too, and strangers hold connections.
     let places = Places::new(CONNECTIONS.min(open_files() / 2));
-    let routes = || api::router().merge(otg::router()).merge(gui::router(&service.settings.peers));
-    let tls = tls.map(TlsAcceptor::from);
-    let mut listeners = tokio::task::JoinSet::new();
-    let of_grpc = tls.clone().filter(|_| settings.grpc_has_tls());
-    listeners.spawn(accept(https, app(&service, routes()), tls, places.clone(), service.clone()));
-    if let Some((grpc, _)) = grpc {
-        listeners.spawn(accept(
-            grpc,
-            app_of_grpc(&service),
-            of_grpc,
-            places.clone(),
-            service.clone(),
-        ));
-    }
-    let socket = bind_unix(&settings.data);
-    let socket_at = socket.as_ref().map(|(_, path)| path.clone());
-    if let Some((socket, _)) = socket {
-        let app = app(&service, routes().merge(otg::grpc_calls()));
-        listeners.spawn(accept_unix(socket, app, places, service.clone()));
-    }
     let mut trex = match &settings.trex {
         Some(trex) => Some(trex::Serving::start(trex, &service)?),
         None => None,
     };
+    let routes = || api::router().merge(otg::router()).merge(gui::router(&service.settings.peers));
+    let tls = tls.map(TlsAcceptor::from);
+    let mut listeners = tokio::task::JoinSet::new();
+    let of_grpc = tls.clone().filter(|_| settings.grpc_has_tls());
+    let http = Entrance { door: service.auth.http, places, service: service.clone() };
+    let talks = |app: Router, tls: Option<TlsAcceptor>| {
+        move |stream, peer, place| connection(stream, peer, app.clone(), tls.clone(), place)
+    };
+    listeners.spawn(accept(https, http.clone(), talks(app(&service, routes()), tls)));
+    if let Some((grpc, _)) = grpc {
+        listeners.spawn(accept(grpc, http.clone(), talks(app_of_grpc(&service), of_grpc)));
+    }
+    let mut sockets = Vec::new();
+    let mut unix = |name: &str| {
+        let (socket, path) = bind_unix(&settings.data.join(name))?;
+        sockets.push(path.clone());
+        Some((socket, path))
+    };
+    let socket = unix("socket");
+    let socket_at = socket.as_ref().map(|(_, path)| path.clone());
+    if let Some((socket, _)) = socket {
+        let app = app(&service, routes().merge(otg::grpc_calls()));
+        let talks = move |stream, peer, place| connection_unix(stream, peer, app.clone(), place);
+        listeners.spawn(accept_unix(socket, http.clone(), talks));
+    }
+    let mut trex_at = None;
+    if let (Some(trex), Some(wanted)) = (&trex, &settings.trex) {
+        let entrance = Entrance { door: service.auth.trex, ..http };
+        let (sync, sync_at) = bind(wanted.sync, "--trex-sync").await?;
+        let (asynchronous, asynchronous_at) = bind(wanted.asynchronous, "--trex-async").await?;
+        let clients = || trex.clients.clone();
+        let of = clients();
+        let requests = move |stream, peer, place| of.clone().requests(stream, peer, place);
+        listeners.spawn(accept(sync, entrance.clone(), requests));
+        let of = clients();
+        let events = move |stream, peer, place| of.clone().events(stream, peer, place);
+        listeners.spawn(accept(asynchronous, entrance.clone(), events));
+        let (sync, asynchronous) = (unix("trex-sync"), unix("trex-async"));
+        let at = |socket: &Option<(_, PathBuf)>| socket.as_ref().map(|(_, path)| path.clone());
+        let of_trex = at(&sync).zip(at(&asynchronous));
+        if let (Some((sync, _)), Some((asynchronous, _))) = (sync, asynchronous) {
+            let of = clients();
+            let requests = move |stream, peer, place| of.clone().requests(stream, peer, place);
+            listeners.spawn(accept_unix(sync, entrance.clone(), requests));
+            let of = clients();
+            let events = move |stream, peer, place| of.clone().events(stream, peer, place);
+            listeners.spawn(accept_unix(asynchronous, entrance, events));
+        }
+        if wanted.allow_anyone {
+            tracing::warn!(%sync_at, "TRex's clients need no permission: everyone who can reach the address can use {}", wanted.ports.join(", "));
+        }
+        trex_at = Some(BoundTrex {
+            sync: sync_at,
+            asynchronous: asynchronous_at,
+            sockets: of_trex,
+            needs: service.auth.trex.needs,
+        });
+    }
     tracing::info!(%at, grpc = ?grpc_at, version = env!("CARGO_PKG_VERSION"), "serving");
     service.audit(
         &Author::daemon(),
@@ -171,10 +210,10 @@ pub async fn serve_until(
         https: at,
         grpc: grpc_at,
         grpc_tls: settings.grpc_has_tls(),
-        trex: trex.as_ref().map(|trex| (trex.sync, trex.asynchronous)),
-        socket: socket_at.clone(),
+        trex: trex_at,
+        socket: socket_at,
         token_file: service.auth.file.clone(),
-        needs: service.auth.needs,
+        needs: service.auth.http.needs,
         new_token: service.auth.new_token.clone(),
         withheld: service.ports.withheld(),
     });
@@ -205,7 +244,7 @@ pub async fn serve_until(
     if let Some(mut trex) = trex.take() {
         _ = tokio::task::spawn_blocking(move || trex.end()).await;
     }
-    socket_at.into_iter().for_each(|path| _ = std::fs::remove_file(path));
+    sockets.into_iter().for_each(|path| _ = std::fs::remove_file(path));
     service.ending.send_replace(true);
     service.end().await;
     service.audit(&Author::daemon(), "end", None, "");
@@ -253,12 +292,11 @@ async fn bind(address: SocketAddr, said: &str) -> Result<(TcpListener, SocketAdd
 
 /// In the data folder, which nobody else can enter. `None`: it takes none, as its path is too long,
 /// say.
-fn bind_unix(data: &Path) -> Option<(UnixListener, PathBuf)> {
-    let path = data.join("socket");
+fn bind_unix(path: &Path) -> Option<(UnixListener, PathBuf)> {
     // Left by a daemon that was killed: this one has the folder's lock.
-    _ = std::fs::remove_file(&path);
-    let listener = UnixListener::bind(&path).ok()?;
-    Some((listener, path))
+    _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path).ok()?;
+    Some((listener, path.to_owned()))
 }
 
 fn app(service: &Arc<Service>, routes: Router<Arc<Service>>) -> Router {
@@ -289,13 +327,33 @@ async fn not_so(method: axum::http::Method, uri: axum::http::Uri) -> Response {
         .into_response()
 }
 
-async fn accept(
-    listener: TcpListener,
-    app: Router,
-    tls: Option<TlsAcceptor>,
+/// What a listener needs: the same for all protocols, so that none has another way in.
+#[derive(Clone)]
+struct Entrance {
+    door: Door,
     places: Arc<Places>,
     service: Arc<Service>,
-) {
+}
+
+impl Entrance {
+    /// Users whom the daemon knows cannot be pushed out by strangers, not even before their first
+    /// request.
+    fn place(&self, peer: &Peer) -> Arc<Place> {
+        let place = Arc::new(self.places.take(peer));
+        if self.door.knows(peer.user) {
+            place.is_known();
+        }
+        place
+    }
+}
+
+async fn accept<F>(
+    listener: TcpListener,
+    entrance: Entrance,
+    talk: impl Fn(TcpStream, Peer, Arc<Place>) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -305,38 +363,34 @@ async fn accept(
                 continue;
             }
         };
-        let peer = Peer { address: Some(peer), user: service.auth.user_of(&stream, peer) };
-        let place = Arc::new(places.take(&peer));
-        while_there_is_a_place(
-            &service,
-            &place,
-            connection(stream, peer, app.clone(), tls.clone(), place.clone()),
-        );
+        _ = stream.set_nodelay(true);
+        // A host that is gone without a word is found after half a minute: its leases end then.
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(10))
+            .with_interval(Duration::from_secs(5))
+            .with_retries(4);
+        _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+        let peer = Peer { address: Some(peer), user: entrance.door.user_of(&stream, peer) };
+        let place = entrance.place(&peer);
+        while_there_is_a_place(&entrance.service, &place, talk(stream, peer, place.clone()));
     }
 }
 
-async fn accept_unix(
+async fn accept_unix<F>(
     listener: UnixListener,
-    app: Router,
-    places: Arc<Places>,
-    service: Arc<Service>,
-) {
+    entrance: Entrance,
+    talk: impl Fn(UnixStream, Peer, Arc<Place>) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(Duration::from_millis(50)).await;
             continue;
         };
         let peer = Peer { address: None, user: stream.peer_cred().ok().map(|peer| peer.uid()) };
-        let place = Arc::new(places.take(&peer));
-        let connection = Connection::new(peer, &place);
-        let app = app.clone();
-        let of_it = place.clone();
-        let talking = async move {
-            if matches!(timeout(FIRST, stream.readable()).await, Ok(Ok(()))) {
-                talk(Watched::new(stream, connection.clone(), of_it), app, connection).await;
-            }
-        };
-        while_there_is_a_place(&service, &place, talking);
+        let place = entrance.place(&peer);
+        while_there_is_a_place(&entrance.service, &place, talk(stream, peer, place.clone()));
     }
 }
 
@@ -362,13 +416,6 @@ async fn connection(
     tls: Option<TlsAcceptor>,
     place: Arc<Place>,
 ) {
-    _ = stream.set_nodelay(true);
-    // A host that is gone without a word is found after half a minute: its leases end then.
-    let keepalive = TcpKeepalive::new()
-        .with_time(Duration::from_secs(10))
-        .with_interval(Duration::from_secs(5))
-        .with_retries(4);
-    _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
     let connection = Connection::new(peer, &place);
     if !matches!(timeout(FIRST, stream.readable()).await, Ok(Ok(()))) {
         return;
@@ -380,6 +427,13 @@ async fn connection(
                 talk(Watched::new(stream, connection.clone(), place), app, connection).await;
             }
         }
+    }
+}
+
+async fn connection_unix(stream: UnixStream, peer: Peer, app: Router, place: Arc<Place>) {
+    let connection = Connection::new(peer, &place);
+    if matches!(timeout(FIRST, stream.readable()).await, Ok(Ok(()))) {
+        talk(Watched::new(stream, connection.clone(), place), app, connection).await;
     }
 }
 

@@ -98,7 +98,7 @@ impl Service {
             started: SystemTime::now(),
             since: Instant::now(),
             auth: Auth::open(&settings)?,
-            ports: Ports::new(settings.allow.clone()),
+            ports: Ports::new(settings.allowed()),
             leases: Mutex::default(),
             runs: Runs::default(),
             history: History::open(&data.join("history.sqlite"))?,

@@ -38,6 +38,17 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Patterns of the ports that may be used. A port that `--trex` names is named by that.
+    pub(crate) fn allowed(&self) -> Vec<String> {
+        let of_trex = self.trex.iter().flat_map(|trex| &trex.ports);
+        let of_trex = of_trex.filter_map(|address| address.parse::<squall::Address>().ok());
+        let whole = of_trex.map(|address| match address.kind() {
+            "" => address.name().to_owned(),
+            kind => format!("{kind}:{}", address.name()),
+        });
+        self.allow.iter().cloned().chain(whole).collect()
+    }
+
     /// Stock clients of OTG know no TLS of gRPC, and on loopback there is nobody to keep it from.
     pub(crate) fn grpc_has_tls(&self) -> bool {
         self.grpc.is_some_and(|address| !address.ip().is_loopback()) && !self.grpc_plain
@@ -91,14 +102,25 @@ pub enum Needs {
     Nobody,
 }
 
+/// Where TRex's clients are served.
+#[derive(Clone, Debug)]
+pub struct BoundTrex {
+    /// Requests, and events.
+    pub sync: SocketAddr,
+    pub asynchronous: SocketAddr,
+    /// The same over unix sockets.
+    pub sockets: Option<(PathBuf, PathBuf)>,
+    /// Who is not let in.
+    pub needs: Needs,
+}
+
 /// Where it listens, when it does.
 #[derive(Clone, Debug)]
 pub struct Bound {
     pub https: SocketAddr,
     pub grpc: Option<SocketAddr>,
     pub grpc_tls: bool,
-    /// For TRex's clients: requests and events.
-    pub trex: Option<(SocketAddr, SocketAddr)>,
+    pub trex: Option<BoundTrex>,
     /// A unix socket for all of it, without TLS.
     pub socket: Option<PathBuf>,
     pub token_file: PathBuf,

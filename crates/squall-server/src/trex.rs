@@ -1,8 +1,8 @@
 //! TRex's clients: their messages over ZeroMQ, answered one after the other.
 //!
-//! A thread has the server ([`Server`]) and its two sockets: requests, and a bell that tells
-//! subscribers that events wait. What the ports are used for is decided as for all others, by
-//! leases.
+//! A thread has the server ([`Server`]); connections hand it their requests, and hear from it that
+//! events wait. Who may use it is decided for each connection, as for all other doors of the
+//! daemon ([`crate::auth`]); what the ports are used for, by leases.
 
 use std::{
     net::SocketAddr,
@@ -10,30 +10,48 @@ use std::{
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
+        mpsc::{self, RecvTimeoutError},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use omq_tokio::{Context, Message, Options, SocketType, blocking::Socket};
+use axum::http::StatusCode;
+use bytes::Bytes;
 use squall::{Error, units::MacAddr};
-use squall_trex::{PortInfo, Server};
+use squall_trex::{Answered, Change, PortInfo, Server};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::{oneshot, watch},
+    time::timeout,
+};
 
 use crate::{
+    Needs,
+    auth::Door,
+    author::Author,
+    connection::Peer,
+    places::Place,
     runs::{Kind, ManagedStart, lock},
     service::Service,
+    zmtp::{Incoming, Role, Zmtp},
 };
 
 /// Who holds the ports; no user may have this name.
 pub const OWNER: &str = "trex";
 /// Octets of a message, before it is unpacked.
 const LARGEST: usize = 64 << 20;
+/// Octets of a message of a client that is refused.
+const OF_REFUSED: usize = 64 << 10;
 /// Between two looks whether traffic has ended.
 const EVERY: Duration = Duration::from_millis(20);
 /// Of ports that do not tell theirs, as TRex has it: clients divide by it.
 const UNKNOWN_SPEED: f64 = 10e9;
 /// On the bell there is nothing to read.
 const BELL: &[u8] = b"{}";
+/// For a handshake, for a peer that does not read its answer, and for a client that is refused,
+/// which reads the reason and tries again.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What TRex's clients are served.
 #[derive(Clone, Debug)]
@@ -46,50 +64,56 @@ pub struct Trex {
     pub headers: bool,
     pub sync: SocketAddr,
     pub asynchronous: SocketAddr,
+    /// Everybody who can reach these addresses may use the ports. TRex's clients have no token.
+    pub allow_anyone: bool,
 }
 
 /// The thread; it ends with this.
 pub struct Serving {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// Where it listens.
-    pub sync: SocketAddr,
-    pub asynchronous: SocketAddr,
+    pub clients: Arc<Clients>,
+}
+
+/// What connections need.
+pub struct Clients {
+    asks: mpsc::Sender<Ask>,
+    rings: watch::Sender<()>,
+    door: Door,
+    service: Weak<Service>,
+}
+
+/// A message, and who waits for its answer.
+struct Ask {
+    message: Vec<u8>,
+    author: Author,
+    answer: oneshot::Sender<Vec<u8>>,
 }
 
 impl Serving {
     /// # Errors
-    /// Addresses that are taken, ports that are not there or may not be used.
+    /// Ports that are not there or may not be used.
     pub fn start(trex: &Trex, service: &Arc<Service>) -> Result<Self, Error> {
         let ports = infos(&trex.ports, service)?;
-        let context = Context::new();
-        let open = |kind, at: SocketAddr, said: &str| {
-            let options = Options::default().max_message_size(LARGEST);
-            let socket = context.blocking_socket(kind, options);
-            let bound = socket.bind(format!("tcp://{at}").as_str()).map_err(|error| {
-                Error::Environment(format!("{said} {at}: {error}\n  try another port"))
-            });
-            bound.map(|bound| (socket, address_of(&bound.to_string()).unwrap_or(at)))
-        };
-        let (requests, sync) = open(SocketType::Rep, trex.sync, "--trex-sync")?;
-        let (bell, asynchronous) = open(SocketType::Pub, trex.asynchronous, "--trex-async")?;
         // As long as the server is there, its ports are held.
         lock(&service.leases).connect(OWNER);
         let kind = if trex.flows { Kind::Flows } else { Kind::Streams };
         let start = ManagedStart::new(Arc::downgrade(service), OWNER.into(), kind);
         let server = Server::new(ports, Box::new(start), trex.flows, trex.headers);
-        let ends = Arc::new(AtomicBool::new(false));
-        let stops = ends.clone();
-        let service = Arc::downgrade(service);
+        let (ends, rings) = (Arc::new(AtomicBool::new(false)), watch::Sender::new(()));
+        let (asks, asked) = mpsc::channel();
+        let (stops, bell) = (ends.clone(), rings.clone());
+        let of_thread = Arc::downgrade(service);
         let thread = std::thread::Builder::new()
             .name("squall-trex".into())
             .spawn(move || {
-                serve(server, &requests, &bell, &stops);
-                left(&service);
-                drop(context);
+                serve(server, &asked, &bell, &of_thread, &stops);
+                left(&of_thread);
             })
             .map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
-        Ok(Self { ends, thread: Some(thread), sync, asynchronous })
+        let (door, service) = (service.auth.trex, Arc::downgrade(service));
+        let clients = Arc::new(Clients { asks, rings, door, service });
+        Ok(Self { ends, thread: Some(thread), clients })
     }
 
     /// Blocks until its traffic has ended.
@@ -101,32 +125,255 @@ impl Serving {
     }
 }
 
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 fn left(service: &Weak<Service>) {
     if let Some(service) = service.upgrade() {
         lock(&service.leases).disconnect(service.now(), OWNER);
     }
 }
 
-/// `tcp://127.0.0.1:4501`
-fn address_of(endpoint: &str) -> Option<SocketAddr> {
-    endpoint.strip_prefix("tcp://")?.parse().ok()
+impl Clients {
+    /// Serves a connection of requests until it ends. That is an error for nobody else.
+    pub async fn requests<S>(self: Arc<Self>, stream: S, peer: Peer, place: Arc<Place>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        if self.door.admits(peer.user) {
+            place.is_known();
+            if let Ok(zmtp) = opened(stream, Role::Rep, LARGEST).await {
+                let author = Author::new("TRex client", peer.to_string());
+                _ = self.answer(zmtp, author).await;
+            }
+        } else if let Ok(zmtp) = opened(stream, Role::Rep, OF_REFUSED).await {
+            _ = timeout(PATIENCE, self.refuse(zmtp, &peer)).await;
+        }
+    }
+
+    /// Serves a subscriber of events until its connection ends.
+    pub async fn events<S>(self: Arc<Self>, stream: S, peer: Peer, place: Arc<Place>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let admitted = self.door.admits(peer.user);
+        let Ok(mut zmtp) = opened(stream, Role::Pub, OF_REFUSED).await else { return };
+        if admitted {
+            place.is_known();
+            _ = self.ring(zmtp).await;
+        } else {
+            // It hears nothing, and the reason where it asks.
+            _ = timeout(PATIENCE, async { while zmtp.next().await.is_ok() {} }).await;
+        }
+    }
+
+    async fn answer<S>(&self, mut zmtp: Zmtp<S>, author: Author) -> std::io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut waiting = None;
+        loop {
+            let frames = match waiting.take() {
+                Some(frames) => frames,
+                None => message(&mut zmtp).await?,
+            };
+            let Some((route, message)) = unwrapped(&frames) else { continue };
+            let (to_here, mut answered) = oneshot::channel();
+            let ask = Ask { message, author: author.clone().again(), answer: to_here };
+            if self.asks.send(ask).is_err() {
+                return Ok(());
+            }
+            // Heartbeats are answered meanwhile, and the end of the connection is seen. A further
+            // request (REQ sends none before the answer, DEALER may) waits.
+            let answer = loop {
+                tokio::select! {
+                    answer = &mut answered => break answer,
+                    incoming = zmtp.next(), if waiting.is_none() => {
+                        waiting = listened(&mut zmtp, incoming?).await?;
+                    }
+                }
+            };
+            let Ok(answer) = answer else { return Ok(()) };
+            reply(&mut zmtp, route, &answer).await?;
+        }
+    }
+
+    async fn refuse<S>(&self, mut zmtp: Zmtp<S>, peer: &Peer) -> std::io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let why = self.why_not(peer);
+        loop {
+            let frames = message(&mut zmtp).await?;
+            let Some((route, message)) = unwrapped(&frames) else { continue };
+            let (answer, methods) = squall_trex::refuse(&message, &why);
+            if let Some(service) = self.service.upgrade() {
+                let author = Author::new("TRex client", peer.to_string());
+                let action = format!("TRex {}", methods.join(", "));
+                service.audit_refusal(&author, peer, action.trim_end(), StatusCode::UNAUTHORIZED);
+            }
+            reply(&mut zmtp, route, &answer).await?;
+        }
+    }
+
+    fn why_not(&self, peer: &Peer) -> String {
+        let whose = match (self.door.needs, peer.user) {
+            (Needs::Others(own), Some(user)) => {
+                format!("it belongs to user {own}, and this is user {user}")
+            }
+            (Needs::Others(own), None) => {
+                format!("it belongs to user {own}, and the user of this connection is not known")
+            }
+            _ => "it requires a token, which TRex's clients cannot send".to_owned(),
+        };
+        format!(
+            "this client is not allowed to use the daemon: {whose}; try as its user or root, or \
+             start it with --trex-allow-anyone"
+        )
+    }
+
+    async fn ring<S>(&self, mut zmtp: Zmtp<S>) -> std::io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut rings = self.rings.subscribe();
+        // Topics that it wants, a beginning of the bell's message each.
+        let mut wanted = 0_u32;
+        loop {
+            tokio::select! {
+                rang = rings.changed() => {
+                    if rang.is_err() {
+                        return Ok(());
+                    }
+                    if wanted > 0 {
+                        let sent = timeout(PATIENCE, zmtp.send(&[BELL])).await;
+                        sent.map_err(std::io::Error::other)??;
+                    }
+                }
+                incoming = zmtp.next() => {
+                    let incoming = incoming?;
+                    if let Some((subscribes, topic)) = subscription(&incoming)
+                        && BELL.starts_with(topic)
+                    {
+                        wanted = match subscribes {
+                            true => wanted.saturating_add(1),
+                            false => wanted.saturating_sub(1),
+                        };
+                    }
+                    listened(&mut zmtp, incoming).await?;
+                }
+            }
+        }
+    }
 }
 
-fn serve(mut server: Server, requests: &Socket, bell: &Socket, ends: &AtomicBool) {
+async fn opened<S>(stream: S, role: Role, most: usize) -> std::io::Result<Zmtp<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let opened = timeout(PATIENCE, Zmtp::open(stream, role, most)).await;
+    let opened = opened.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+    if let Err(error) = &opened {
+        tracing::debug!(%error, "a connection to TRex's server ended in its handshake");
+    }
+    opened
+}
+
+/// The next message; heartbeats are answered.
+async fn message<S>(zmtp: &mut Zmtp<S>) -> std::io::Result<Vec<Bytes>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    loop {
+        let incoming = zmtp.next().await?;
+        if let Some(frames) = listened(zmtp, incoming).await? {
+            return Ok(frames);
+        }
+    }
+}
+
+/// The frames of a message. A command is `None`, and answered if it is a heartbeat: not within a
+/// `select!`, which could leave half of the answer unsent.
+async fn listened<S>(zmtp: &mut Zmtp<S>, incoming: Incoming) -> std::io::Result<Option<Vec<Bytes>>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    match incoming {
+        Incoming::Message(frames) => return Ok(Some(frames)),
+        Incoming::Command { name, data } if name == b"PING"[..] => {
+            timeout(PATIENCE, zmtp.pong(&data)).await.map_err(std::io::Error::other)??;
+        }
+        Incoming::Command { .. } => {}
+    }
+    Ok(None)
+}
+
+async fn reply<S>(zmtp: &mut Zmtp<S>, route: &[Bytes], answer: &[u8]) -> std::io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let frames: Vec<&[u8]> = route.iter().map(|frame| &frame[..]).chain([answer]).collect();
+    timeout(PATIENCE, zmtp.send(&frames)).await.map_err(std::io::Error::other)?
+}
+
+/// The frames that go in front of the answer (RFC 28: all up to the first empty one), and the
+/// request. `None`: there is no empty one.
+fn unwrapped(frames: &[Bytes]) -> Option<(&[Bytes], Vec<u8>)> {
+    let end = frames.iter().position(|frame| frame.is_empty())? + 1;
+    Some((&frames[..end], frames[end..].concat()))
+}
+
+/// Whether something subscribes (`true`) or unsubscribes, and its topic: a command since ZMTP 3.1,
+/// a message before.
+fn subscription(incoming: &Incoming) -> Option<(bool, &[u8])> {
+    match incoming {
+        Incoming::Command { name, data } if name == &b"SUBSCRIBE"[..] => Some((true, data)),
+        Incoming::Command { name, data } if name == &b"CANCEL"[..] => Some((false, data)),
+        Incoming::Message(frames) => match frames.first()?.split_first()? {
+            (1, topic) => Some((true, topic)),
+            (0, topic) => Some((false, topic)),
+            _ => None,
+        },
+        Incoming::Command { .. } => None,
+    }
+}
+
+fn serve(
+    mut server: Server,
+    asked: &mpsc::Receiver<Ask>,
+    bell: &watch::Sender<()>,
+    service: &Weak<Service>,
+    ends: &AtomicBool,
+) {
     let ring = |rings: bool| {
         if rings {
-            _ = bell.send(Message::single(BELL));
+            bell.send_replace(());
         }
     };
     let mut looked = Instant::now();
     while !ends.load(Ordering::Acquire) {
-        if let Ok(message) = requests.recv_timeout(EVERY) {
-            let request: Vec<u8> = message.iter().flat_map(|part| part.to_vec()).collect();
-            let answered = catch_unwind(AssertUnwindSafe(|| server.answer(&request)));
-            let (answer, rings) = answered.unwrap_or_else(|_| (DEFECT.to_vec(), false));
-            // Whoever asked may be gone.
-            _ = requests.send(Message::single(answer));
-            ring(rings);
+        match asked.recv_timeout(EVERY) {
+            Ok(Ask { message, author, answer }) => {
+                let does = || author.clone().with(|| server.answer(&message));
+                let answered = catch_unwind(AssertUnwindSafe(does));
+                let answered = answered.unwrap_or_else(|_| Answered {
+                    octets: DEFECT.to_vec(),
+                    ..Answered::default()
+                });
+                if let Some(service) = service.upgrade() {
+                    audit(&service, &author, &answered.changes);
+                    service.memory.used(Some(message.len() as u64));
+                }
+                // The connection may have ended.
+                _ = answer.send(answered.octets);
+                ring(answered.rings);
+            }
+            // Looks go on; the end is by `ends`.
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(EVERY),
         }
         if looked.elapsed() >= EVERY {
             looked = Instant::now();
@@ -135,6 +382,31 @@ fn serve(mut server: Server, requests: &Socket, bell: &Socket, ends: &AtomicBool
     }
     server.end();
     ring(true);
+}
+
+/// A message is one entry, as a request over HTTP is.
+fn audit(service: &Service, author: &Author, changes: &[Change]) {
+    if changes.is_empty() {
+        return;
+    }
+    let times = |change: &Change| match change.times {
+        1 => change.method.clone(),
+        times => format!("{} ({times} times)", change.method),
+    };
+    let methods: Vec<_> = changes.iter().map(times).collect();
+    let ports: std::collections::BTreeSet<_> =
+        changes.iter().flat_map(|change| &change.ports).collect();
+    let ports: Vec<_> = ports.into_iter().map(u64::to_string).collect();
+    let refused = changes.iter().find_map(|change| change.refused.as_deref());
+    let mut detail: Vec<String> = Vec::new();
+    if !ports.is_empty() {
+        detail.push(format!("ports {}", ports.join(", ")));
+    }
+    detail.extend(Some(author.notes()).filter(|notes| !notes.is_empty()));
+    detail.extend(refused.map(|why| why.chars().take(500).collect()));
+    let status = if refused.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let action = format!("TRex {}", methods.join(", "));
+    service.audit(author, action, Some(status.as_u16()), detail.join("; "));
 }
 
 /// A request whose answer is a defect of ours.

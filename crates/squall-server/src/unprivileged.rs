@@ -38,8 +38,8 @@ pub fn become_user(settings: &Settings) -> Result<(), Error> {
 /// Of the kinds that patterns allow. Interfaces of a lab are used by any.
 fn needed(settings: &Settings) -> Result<BTreeSet<u8>, Error> {
     let mut keep = BTreeSet::new();
-    let any = vec!["*".to_owned()];
-    for pattern in if settings.allow.is_empty() { &any } else { &settings.allow } {
+    let any = settings.allow.is_empty().then(|| "*".to_owned());
+    for pattern in settings.allowed().into_iter().chain(any) {
         let of_kind = pattern.split_once(':').map(|(kind, _)| kind);
         for kind in kinds::KINDS {
             // A pattern without a kind is an interface by any.

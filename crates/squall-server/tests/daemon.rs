@@ -18,7 +18,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use squall_server::{Bound, Controller, Needs, Settings, Token, serve_until};
+use squall_server::{Bound, Controller, Needs, Settings, Token, Trex, serve_until};
 use tokio::sync::oneshot;
 use tungstenite::{Message, WebSocket};
 
@@ -665,6 +665,212 @@ fn who_is_refused_over_http2_may_say_what_it_has_to_say_first() {
         let (status, left) = ask("/squall/v1/leases", "text/plain", 200_000_000).await;
         assert!(status == 413 && left > 100_000_000, "{status}, {left} octets left");
     });
+}
+
+/// A connection of ZeroMQ as TRex's clients make it (rfc.zeromq.org/spec/37), after its handshake.
+struct Zmq<S>(S);
+
+impl<S: Read + Write> Zmq<S> {
+    /// What a client sends up to its first message.
+    fn hello(kind: &str) -> Vec<u8> {
+        let mut octets = vec![0; 64];
+        (octets[0], octets[9], octets[10]) = (0xff, 0x7f, 3);
+        octets[12..16].copy_from_slice(b"NULL");
+        let ready = b"\x05READY\x0bSocket-Type\0\0\0";
+        let ready = [&ready[..], &[kind.len() as u8], kind.as_bytes()].concat();
+        octets.extend([4, ready.len() as u8]);
+        octets.extend(ready);
+        octets
+    }
+
+    fn request(request: &Value) -> Vec<u8> {
+        let request = request.to_string();
+        [&[1, 0, 0, request.len() as u8][..], request.as_bytes()].concat()
+    }
+
+    fn open(mut stream: S, kind: &str) -> Self {
+        stream.write_all(&Self::hello(kind)).expect("it reads");
+        let mut greeting = [0; 64];
+        stream.read_exact(&mut greeting).expect("a greeting");
+        let mut zmq = Self(stream);
+        assert!(zmq.frame().starts_with(b"\x05READY"));
+        zmq
+    }
+
+    fn frame(&mut self) -> Vec<u8> {
+        let mut head = [0; 2];
+        self.0.read_exact(&mut head).expect("a frame");
+        let mut length = u64::from(head[1]);
+        if head[0] & 2 != 0 {
+            let mut rest = [0; 7];
+            self.0.read_exact(&mut rest).expect("a length");
+            length = rest.iter().fold(length, |length, octet| length << 8 | u64::from(*octet));
+        }
+        let mut body = vec![0; length as usize];
+        self.0.read_exact(&mut body).expect("a body");
+        body
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        let request = json!({ "jsonrpc": "2.0", "id": "1", "method": method, "params": params });
+        self.0.write_all(&Self::request(&request)).expect("it reads");
+        assert!(self.frame().is_empty(), "the delimiter");
+        serde_json::from_slice(&self.frame()).expect("JSON")
+    }
+
+    /// As TRex's client: its handle, then port 0.
+    fn acquire(&mut self) -> Value {
+        let hello = json!({ "name": "STL", "major": 5, "minor": 1 });
+        let handle = self.ask("api_sync_v2", hello)["result"]["api_h"].clone();
+        let acquire = json!({
+            "api_h": handle, "port_id": 0, "user": "me", "session_id": 1, "force": true,
+        });
+        self.ask("acquire", acquire)
+    }
+}
+
+fn with_trex(name: &str) -> Daemon {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    // An interface that needs --allow elsewhere: to name it here is enough.
+    let ports = vec![format!("loop:{name}"), format!("loop:{name}"), "af_packet:lo".into()];
+    let trex = Trex {
+        ports,
+        flows: false,
+        headers: false,
+        sync: any,
+        asynchronous: any,
+        allow_anyone: false,
+    };
+    Daemon::start(Settings {
+        plain: false,
+        token: Token::Auto,
+        trex: Some(trex),
+        ..settings(&folder(name))
+    })
+}
+
+/// The first row of the audit whose action begins like this.
+fn audited(daemon: &Daemon, action: &str) -> Value {
+    let socket = daemon.bound.socket.clone().expect("a socket");
+    let mut stream = UnixStream::connect(socket).expect("it listens");
+    let (_, _, reply) = talk(&mut stream, daemon.bound.https, "GET", "/squall/v1/audit", &[], b"");
+    let reply: Value = serde_json::from_slice(&reply).expect("JSON");
+    let rows = reply["entries"].as_array().expect("rows").clone();
+    let of_it = |row: &Value| row["action"].as_str().is_some_and(|text| text.starts_with(action));
+    rows.into_iter().find(of_it).unwrap_or_else(|| panic!("no {action}: {reply}"))
+}
+
+#[test]
+fn trex_clients_of_the_daemons_user_are_served_and_audited() {
+    let daemon = with_trex("trex-own");
+    let trex = daemon.bound.trex.clone().expect("it is served");
+    let (sync, asynchronous) = trex.sockets.expect("sockets");
+    let acquired = Zmq::open(TcpStream::connect(trex.sync).expect("it listens"), "REQ").acquire();
+    assert!(acquired["result"].is_string(), "{acquired}");
+    let row = audited(&daemon, "TRex acquire");
+    assert_eq!((&row["status"], &row["detail"]), (&json!(200), &json!("ports 0")));
+    let user = format!("(user {})", own_user());
+    assert!(row["source"].as_str().expect("a source").ends_with(&user), "{row}");
+    // The same over unix sockets; a bell rings for subscribers.
+    let events = UnixStream::connect(asynchronous).expect("it listens");
+    events.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    let mut events = Zmq::open(events, "SUB");
+    // All topics; and a heartbeat, whose answer shows that they are known.
+    events.0.write_all(b"\0\x01\x01\x04\x08\x04PING\0\0x").expect("it reads");
+    assert_eq!(events.frame(), b"\x04PONGx");
+    let mut requests = Zmq::open(UnixStream::connect(sync).expect("it listens"), "REQ");
+    assert!(requests.acquire()["result"].is_string());
+    assert_eq!(events.frame(), b"{}");
+}
+
+fn own_user() -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").expect("a process").uid()
+}
+
+#[test]
+fn another_user_of_this_machine_gets_a_reason_from_trex_and_no_port() {
+    let daemon = with_trex("trex-other");
+    let trex = daemon.bound.trex.clone().expect("it is served");
+    let acquire = json!({ "jsonrpc": "2.0", "id": "1", "method": "acquire",
+        "params": { "port_id": 0, "user": "eve", "session_id": 1, "force": true } });
+    let sent = [Zmq::<TcpStream>::hello("REQ"), Zmq::<TcpStream>::request(&acquire)].concat();
+    let octal: String = sent.iter().map(|octet| format!("\\{octet:03o}")).collect();
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{}; printf '{octal}' >&3; exec cat <&3",
+        trex.sync.port()
+    );
+    let mut command = Command::new("bash");
+    command.args(["-c", &script]).current_dir("/").stdout(std::process::Stdio::piped());
+    let mut client = match command.uid(4242).gid(4242).spawn() {
+        Ok(client) => client,
+        Err(error) => return println!("SKIPPED: bash as user 4242: {error}"),
+    };
+    let mut answer = String::new();
+    let mut stdout = client.stdout.take().expect("a pipe");
+    while !answer.contains("--trex-allow-anyone") {
+        let mut piece = [0; 4096];
+        let length = stdout.read(&mut piece).expect("it is open");
+        assert!(length > 0, "no reason: {answer:?}");
+        answer += &String::from_utf8_lossy(&piece[..length]);
+    }
+    _ = (client.kill(), client.wait());
+    assert!(answer.contains("and this is user 4242"), "{answer:?}");
+    let row = audited(&daemon, "TRex acquire");
+    assert_eq!((&row["status"], &row["detail"]), (&json!(401), &json!("")));
+    assert!(row["source"].as_str().expect("a source").ends_with("(user 4242)"), "{row}");
+    // The port is free for its own user.
+    let mut own = Zmq::open(TcpStream::connect(trex.sync).expect("it listens"), "REQ");
+    assert!(own.acquire()["result"].is_string());
+}
+
+/// gRPC's core, Java, Go and .NET open IPv6 sockets where there are any, and reach 127.0.0.1 by its
+/// IPv6 form.
+#[test]
+fn a_socket_for_both_families_has_its_user_at_every_door() {
+    let daemon = with_trex("both-families");
+    let mapped = |at: SocketAddr| format!("[::ffff:127.0.0.1]:{}", at.port());
+    if let Err(error) = TcpStream::connect(mapped(daemon.bound.https)) {
+        return println!("SKIPPED: no IPv6: {error}");
+    }
+    let runs = format!("https://{}/squall/v1/runs", mapped(daemon.bound.https));
+    let grpc = daemon.bound.grpc.expect("it listens");
+    let call = format!("http://{}/otg.Openapi/SetConfig", mapped(grpc));
+    let grpc = [
+        &call,
+        "-X",
+        "POST",
+        "--http2-prior-knowledge",
+        "-H",
+        "content-type: application/grpc",
+        "-H",
+        "te: trailers",
+        "-D",
+        "-",
+    ];
+    let Some(own) = curl(None, &[&runs]) else { return };
+    assert_eq!(own, 200, "the daemon's own user");
+    assert_ne!(status_of_grpc(None, &grpc), Some("16".to_owned()), "the daemon's own user");
+    let trex = daemon.bound.trex.as_ref().expect("it is served").sync;
+    let stream = TcpStream::connect(mapped(trex)).expect("it listens");
+    assert!(Zmq::open(stream, "REQ").acquire()["result"].is_string());
+    let Some(other) = curl(Some(4242), &[&runs]) else { return };
+    assert_eq!(other, 401);
+    assert_eq!(status_of_grpc(Some(4242), &grpc), Some("16".to_owned()), "UNAUTHENTICATED");
+    // Its status over HTTP is 200; in the audit it is what it was.
+    let row = audited(&daemon, "POST /otg.Openapi/SetConfig");
+    assert_eq!(row["status"], 401, "{row}");
+    assert!(row["source"].as_str().expect("a source").ends_with("(user 4242)"), "{row}");
+}
+
+/// The status in the headers of a call that has no other answer.
+fn status_of_grpc(user: Option<u32>, arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new("curl");
+    command.args(["-sk", "-m", "20", "-o", "/dev/null"]).args(arguments).current_dir("/");
+    user.into_iter().for_each(|user| _ = command.uid(user).gid(user));
+    let output = command.output().ok()?;
+    let head = String::from_utf8_lossy(&output.stdout).into_owned();
+    head.lines().find_map(|line| Some(line.strip_prefix("grpc-status: ")?.trim().to_owned()))
 }
 
 #[test]

@@ -21,7 +21,8 @@ pub use astf::{Astf, FlowSetting};
 pub use compare::{CompareSetting, Comparison, Golden, Row, Template};
 pub use load::{File, MACS, numbered, of_port};
 pub use problem::Problem;
-pub use server::{PortInfo, Server};
+pub use rpc::refuse;
+pub use server::{Answered, Change, PortInfo, Server};
 pub use stream::{FlowStats, Instruction, Kind, Mode, Packet, Rate, Stream, Unit, VarOp, Vm};
 pub use translate::{
     Asked, GroupNumbers, Load, Macs, Setting, Statistics, Translated, factor, translate,

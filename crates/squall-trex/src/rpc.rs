@@ -116,6 +116,28 @@ pub fn answer(
     packed(answer.to_string().into_bytes())
 }
 
+/// The answer to a message of a client that is not allowed in: each request in it gets `why` as its
+/// error. Also the methods that were asked for. A compressed message is not unpacked, which could
+/// take much memory; it has one error.
+pub fn refuse(message: &[u8], why: &str) -> (Vec<u8>, Vec<String>) {
+    if message.starts_with(&MAGIC) {
+        let refusal = refused(&Value::Null, &Refusal::failed(why));
+        return (refusal.to_string().into_bytes(), Vec::new());
+    }
+    let mut methods = Vec::new();
+    let answer = answer(message, |method, _| {
+        if methods.len() < SHOWN && !methods.iter().any(|known| known == method) {
+            methods.push(method.chars().take(LONGEST).collect());
+        }
+        Err(Refusal::failed(why))
+    });
+    (answer, methods)
+}
+
+/// Methods of a refused message that are shown, and characters of each.
+const SHOWN: usize = 10;
+const LONGEST: usize = 40;
+
 fn one(
     request: &Value,
     does: &mut dyn FnMut(&str, &Params<'_>) -> Result<Value, Refusal>,
@@ -203,6 +225,21 @@ mod tests {
         let codes: Vec<_> = (1..5).map(|i| answers[i]["error"]["code"].as_i64()).collect();
         assert_eq!(codes, [Some(-32602), Some(-32601), Some(-32600), Some(-32600)]);
         assert_eq!(answers[1]["error"]["specific_err"], "field 'n' is missing");
+    }
+
+    #[test]
+    fn a_refused_client_gets_the_reason_for_each_request_and_nothing_is_unpacked() {
+        let batch = r#"[{"jsonrpc":"2.0","id":"a","method":"acquire","params":{"port_id":0}},
+            {"jsonrpc":"2.0","id":"b","method":"acquire"}, {"jsonrpc":"2.0","id":"c","method":"ping"}]"#;
+        let (answers, methods) = refuse(batch.as_bytes(), "not yours");
+        let answers: Value = serde_json::from_slice(&answers).expect("JSON");
+        let of = |i: usize| (answers[i]["id"].clone(), answers[i]["error"]["specific_err"].clone());
+        assert_eq!([of(0), of(2)], ["a", "c"].map(|id| (json!(id), json!("not yours"))));
+        assert_eq!(methods, ["acquire", "ping"]);
+        let (answer, methods) = refuse(&packed(vec![b' '; 1 << 20]), "not yours");
+        let answer: Value = serde_json::from_slice(&answer).expect("JSON");
+        assert_eq!(answer["error"]["specific_err"], "not yours");
+        assert!(methods.is_empty());
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod service;
 mod threads;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     hash::{BuildHasher, RandomState},
     time::{Duration, Instant},
 };
@@ -106,6 +106,28 @@ pub struct Server {
     flows: Option<FlowServer>,
     /// A bell is to be rung: events wait.
     rings: bool,
+}
+
+/// The answer to a message.
+#[derive(Clone, Debug, Default)]
+pub struct Answered {
+    pub octets: Vec<u8>,
+    /// Events wait for subscribers.
+    pub rings: bool,
+    /// What the message changed or was to change, each method once.
+    pub changes: Vec<Change>,
+}
+
+/// Requests of a message that change something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    pub method: String,
+    /// Requests of this method.
+    pub times: usize,
+    /// The ports that they name.
+    pub ports: BTreeSet<u64>,
+    /// Why one of them was refused; the first.
+    pub refused: Option<String>,
 }
 
 struct Port {
@@ -239,10 +261,17 @@ impl Server {
         server
     }
 
-    /// The answer to a message, and whether subscribers are to be told that events wait.
-    pub fn answer(&mut self, message: &[u8]) -> (Vec<u8>, bool) {
-        let answer = rpc::answer(message, |method, params| self.does(method, params));
-        (answer, std::mem::take(&mut self.rings))
+    /// Answers a message.
+    pub fn answer(&mut self, message: &[u8]) -> Answered {
+        let mut changes: Vec<Change> = Vec::new();
+        let octets = rpc::answer(message, |method, params| {
+            let answer = self.does(method, params);
+            if !only_looks(method, params) {
+                note(&mut changes, method, params, answer.as_ref().err());
+            }
+            answer
+        });
+        Answered { octets, rings: std::mem::take(&mut self.rings), changes }
     }
 
     /// Notices what has ended meanwhile; whether subscribers are to be told that events wait.
@@ -443,6 +472,55 @@ const OWNED: &[(&str, Method)] = &[
     ("update_traffic", |s, port, p| s.update_traffic(port, p)),
     ("validate", |s, port, p| s.validate(port, p)),
 ];
+
+/// Methods of one message that are noted; its own clients ask for two or three.
+const NOTED: usize = 20;
+
+/// Notes a request among the changes of its message: a batch of a thousand streams is one.
+fn note(changes: &mut Vec<Change>, method: &str, params: &Params<'_>, refusal: Option<&Refusal>) {
+    let method: String = method.chars().take(40).collect();
+    let at = changes.iter().position(|change| change.method == method).unwrap_or(changes.len());
+    if at == NOTED {
+        return;
+    }
+    if at == changes.len() {
+        changes.push(Change { method, ..Change::default() });
+    }
+    let change = &mut changes[at];
+    change.times += 1;
+    change.ports.extend(
+        params.get("port_id").and_then(Value::as_u64).filter(|_| change.ports.len() < NOTED),
+    );
+    if change.refused.is_none() {
+        change.refused = refusal.map(|refusal| refusal.text.clone());
+    }
+}
+
+/// Whether a request of that method changes nothing. Unknown ones may.
+fn only_looks(method: &str, params: &Params<'_>) -> bool {
+    const LOOKS: [&str; 14] = [
+        "api_sync",
+        "api_sync_v2",
+        "cancel_async_task",
+        "is_tunnel_supported",
+        "ping",
+        "publish_now",
+        "set_global_cfg",
+        "sync",
+        "topo_get",
+        "tunnel_topo_get",
+        "validate",
+        // Sent again and again, or in hundreds: what they prepare shows when traffic starts.
+        "profile_fragment",
+        "topo_fragment",
+        "tunnel_topo_fragment",
+    ];
+    let fetches = || {
+        let command = params.get("command").and_then(Value::as_str);
+        matches!(command, Some("status" | "fetch"))
+    };
+    method.starts_with("get_") || LOOKS.contains(&method) || (method == "capture" && fetches())
+}
 
 /// Those of TRex that are not here, and why.
 const REFUSED: &[(&str, &str)] = &[

@@ -19,7 +19,7 @@ Examples:
   squall serve --allow 'af_packet:ens*' --allow eth2           # these interfaces as well as labs
   sudo squall serve --user squall --allow af_packet:eth1       # with CAP_NET_RAW only
   squall serve --listen 127.0.0.1:0 --grpc off --json          # any free port, printed as JSON
-  squall serve --trex eth1,eth2 --allow eth1 --allow eth2      # for TRex's client and console, at port 4501
+  squall serve --trex eth1,eth2                  # for your TRex clients and console, at port 4501
   squall serve --peer https://lab2.example:8443                # lab2's page can use this daemon, and this one's page lab2
   squall serve --inventory lab.toml              # with runs on several machines: \"nodes\": \"lab\"
   curl -k https://127.0.0.1:8443/squall/v1/info
@@ -78,7 +78,8 @@ pub struct Args {
     /// trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LevelFilter,
-    /// Serve TRex's clients and console: these ports, in this order, are TRex's 0, 1, ...
+    /// Serve TRex's clients and console of root and of the daemon's user: these ports, which need no
+    /// --allow, are TRex's 0, 1, ...
     #[arg(long, value_name = "PORT[,PORT...]", num_args = 1, help_heading = "TRex")]
     trex: Option<String>,
     /// Serve stateless clients (stl), or clients of flows on two ports, the first for the clients of
@@ -89,12 +90,16 @@ pub struct Args {
     /// TRex does not know, or TRex's own 16 octets (trex)
     #[arg(long, value_name = "FORM", default_value = "squall", value_parser = ["squall", "trex"], help_heading = "TRex")]
     trex_payload: String,
-    /// Listen for TRex's requests on this port, or ADDR:PORT; anyone who reaches it can send
+    /// Listen for TRex's requests on this port, or ADDR:PORT
     #[arg(long, value_name = "[ADDR:]PORT", default_value = "4501", value_parser = zmq, help_heading = "TRex")]
     trex_sync: SocketAddr,
     /// Listen for those who wait for TRex's events on this port, or ADDR:PORT
     #[arg(long, value_name = "[ADDR:]PORT", default_value = "4500", value_parser = zmq, help_heading = "TRex")]
     trex_async: SocketAddr,
+    /// Let everyone who can reach these addresses use the TRex ports, without a token: other users
+    /// of this machine, and other machines if an address is not loopback
+    #[arg(long, requires = "trex", help_heading = "TRex")]
+    trex_allow_anyone: bool,
     /// When started as root, change to this user, and keep only the capabilities that the allowed
     /// kinds of ports need (not dpdk)
     #[arg(long, value_name = "NAME")]
@@ -165,6 +170,7 @@ pub fn serve(args: &Args) -> Result<ExitCode, Error> {
             headers: args.trex_payload == "trex",
             sync: args.trex_sync,
             asynchronous: args.trex_async,
+            allow_anyone: args.trex_allow_anyone,
         }),
         inventories: args.inventory.clone(),
         controller: Controller::default(),
@@ -182,8 +188,11 @@ fn tell(args: &Args, bound: &Bound) {
             "https": page,
             "grpc": bound.grpc.map(|grpc| grpc.to_string()),
             "grpc_tls": bound.grpc_tls,
-            "trex": bound.trex.map(|(sync, asynchronous)| json!({
-                "sync": sync.to_string(), "async": asynchronous.to_string(),
+            "trex": bound.trex.as_ref().map(|trex| json!({
+                "sync": trex.sync.to_string(), "async": trex.asynchronous.to_string(),
+                "sync_socket": trex.sockets.as_ref().map(|(sync, _)| sync),
+                "async_socket": trex.sockets.as_ref().map(|(_, asynchronous)| asynchronous),
+                "open_to_everyone": trex.needs == Needs::Nobody,
             })),
             "socket": bound.socket,
             "token_file": bound.token_file,
@@ -210,10 +219,16 @@ fn tell(args: &Args, bound: &Bound) {
         let names: Vec<_> = bound.withheld.iter().map(|(name, _)| name.as_str()).collect();
         text += &format!("not allowed: {}; --allow NAME allows one\n", names.join(", "));
     }
-    // Of TCP connections the daemon knows the users only if it listens nowhere but on loopback.
-    if let Some((sync, asynchronous)) = bound.trex {
-        text += &format!("TRex's clients at {sync}, events at {asynchronous}\n");
+    if let Some(trex) = &bound.trex {
+        let whom = match trex.needs {
+            Needs::Others(0) => "of root".to_owned(),
+            Needs::Others(own) => format!("of user {own} and root"),
+            Needs::Nobody | Needs::Everybody => "of everyone who can reach these addresses".into(),
+        };
+        text +=
+            &format!("TRex's clients {whom} at {}, events at {}\n", trex.sync, trex.asynchronous);
     }
+    // Of TCP connections the daemon knows the users only if it listens nowhere but on loopback.
     let loopback = bound.grpc.iter().chain([&bound.https]).all(|at| at.ip().is_loopback());
     let place = if loopback { "on this machine" } else { "on the unix socket" };
     let needed = match bound.needs {
