@@ -1,6 +1,9 @@
 //! Profile to plan, stream by stream.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use squall_profile::{
     At, BurstEnd, Departures, Diagnostic, Diagnostics, FieldRef, Mistakes, Mode, Op, PacketSource,
@@ -40,7 +43,7 @@ pub fn compile(
     options: &Options,
 ) -> Result<Plan, Diagnostics> {
     assert_eq!(profile.ports.len(), limits.len(), "limits are given for every port");
-    let Inputs { assets, replays: others, opened, spoken } = inputs;
+    let Inputs { assets, replays: others, opened, spoken, abandoned } = inputs;
     let (part, seed) = (options.part, profile.effective_seed());
     let mut mistakes = Mistakes::of(profile);
     let mut notes = Vec::new();
@@ -50,6 +53,9 @@ pub fn compile(
     replays.extend(others);
     let mut flows = flows::compile(profile, spoken, limits, assets, &mut mistakes);
     for (index, stream) in profile.streams.iter().enumerate() {
+        if abandoned() || mistakes.is_full() {
+            break;
+        }
         match program(
             seed,
             index,
@@ -90,6 +96,10 @@ pub fn compile(
         mistakes.add(Diagnostic::at(At::default(), message, vec![]));
         mistakes.check().expect_err("there is one")
     };
+    let ended = || wrong("nobody waits for the plan any more".into());
+    if abandoned() {
+        return Err(ended());
+    }
     if let Some(by) = options.multiplier {
         multiply(profile, &mut replays, flows.as_mut(), by).map_err(wrong)?;
     }
@@ -97,6 +107,9 @@ pub fn compile(
     let rates = rate::scaled(&with_len, limits, options.multiplier).map_err(wrong)?;
     let (mut streams, mut mistakes) = (Vec::new(), Mistakes::of(profile));
     for ((stream, program), rate) in made.into_iter().zip(rates) {
+        if abandoned() {
+            return Err(ended());
+        }
         let port = &profile.ports[stream.port].name;
         match schedule(seed, stream, program, rate, &limits[stream.port], port, assets, &mut notes)
         {
@@ -369,6 +382,9 @@ const PAYLOAD_SEED: u64 = 3 << 32;
 #[derive(Default)]
 struct Warnings(Vec<(String, String, u64)>);
 
+/// Different warnings that are kept.
+const DIFFERENT: usize = 100;
+
 impl Warnings {
     fn check(&mut self, stream: &Stream, frame: &Frame) {
         // The frame holds only one value of a field that varies: no warning where such a field
@@ -386,8 +402,11 @@ impl Warnings {
     }
 
     fn add(&mut self, warning: String, stream: &Stream) {
+        let full = self.0.len() >= DIFFERENT;
         match self.0.iter_mut().find(|(text, ..)| *text == warning) {
             Some((.., streams)) => *streams += 1,
+            // Texts with numbers of their own could differ in every stream.
+            None if full => {}
             None => self.0.push((warning, stream.name.clone(), 1)),
         }
     }
@@ -406,9 +425,16 @@ fn twice<'a>(
     key: &'a str,
     number: impl Fn(&Stream) -> Option<u16> + Copy + 'a,
 ) -> impl Iterator<Item = Diagnostic> + 'a {
-    let numbered = move || profile.streams.iter().filter_map(move |s| Some((s, number(s)?)));
-    numbered().enumerate().filter_map(move |(i, (stream, own))| {
-        let (first, _) = numbered().take(i).find(|(_, other)| *other == own)?;
+    let numbered = profile.streams.iter().filter_map(move |s| Some((s, number(s)?)));
+    let mut known: HashMap<u16, &Stream> = HashMap::new();
+    numbered.filter_map(move |(stream, own)| {
+        let first = match known.entry(own) {
+            Entry::Occupied(first) => *first.get(),
+            Entry::Vacant(free) => {
+                free.insert(stream);
+                return None;
+            }
+        };
         let (name, first) = (&stream.name, &first.name);
         let text = format!("stream {name:?}: {key} = {own} is that of stream {first:?}");
         Some(Diagnostic::at(stream.at, text, vec!["try one that no other stream has".into()]))

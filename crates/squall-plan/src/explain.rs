@@ -1,5 +1,7 @@
 //! What would be sent, for eyes: the first frames in their order, decoded.
 
+use std::{cmp::Reverse, collections::BinaryHeap};
+
 use squall_program::{Cursor, Run, Scratch, Timeline};
 use squall_units::{Nanos, Picos, TxMeta};
 use squall_wire::Frame;
@@ -35,13 +37,13 @@ pub fn preview(plan: &Plan, count: usize) -> Vec<Preview> {
             Some((i, s.program.cursor(first, by, i as u32 + 1), timeline))
         })
         .collect();
+    let mut next: BinaryHeap<_> = (0..lines.len())
+        .filter(|&i| plan.streams[lines[i].0].self_start && !plan.streams[lines[i].0].waits)
+        .filter_map(|i| Some(Reverse((lines[i].2.due()?, lines[i].1.next, i))))
+        .collect();
     let mut shown = Vec::new();
     while shown.len() < count {
-        let earliest = (0..lines.len())
-            .filter(|&i| plan.streams[lines[i].0].self_start && !plan.streams[lines[i].0].waits)
-            .filter_map(|i| Some((lines[i].2.due()?, lines[i].1.next, i)))
-            .min();
-        let Some((due, index, line)) = earliest else { break };
+        let Some(Reverse((due, index, line))) = next.pop() else { break };
         let (stream, cursor, timeline) = &mut lines[line];
         let stream = *stream;
         let program = &plan.streams[stream].program;
@@ -57,6 +59,7 @@ pub fn preview(plan: &Plan, count: usize) -> Vec<Preview> {
             None::<Nanos>,
         );
         timeline.advance(len);
+        next.extend(timeline.due().map(|due| Reverse((due, cursor.next, line))));
         let summary = Frame::dissect(octets.clone()).summary();
         shown.push(Preview { stream, index, due, octets, summary });
     }

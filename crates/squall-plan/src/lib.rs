@@ -104,12 +104,14 @@ pub struct Inputs<'a> {
     pub opened: Option<&'a [squall_profile::Replay]>,
     /// Attacks that TCP and UDP of our own speak.
     pub spoken: Option<Spoken<'a>>,
+    /// Whether nobody waits for the plan any more: it ends soon, with an error.
+    pub abandoned: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Inputs<'a> {
     /// Nothing but the profile and its files.
     pub fn of(assets: &'a dyn Assets) -> Self {
-        Self { assets, replays: Vec::new(), opened: None, spoken: None }
+        Self { assets, replays: Vec::new(), opened: None, spoken: None, abandoned: &|| false }
     }
 }
 

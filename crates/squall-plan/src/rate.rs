@@ -23,22 +23,25 @@ pub(crate) fn scaled(
             streams.iter().map(|(s, _)| factor(s, num, den)).collect()
         }
         Some(Multiplier::Total(total)) => {
+            // Of each port: frames, octets on the link and of frames, in a second.
+            let mut sums = vec![(0.0, 0.0, 0.0); limits.len()];
+            for (t, len) in streams {
+                let pps = t.rate.as_pps(*len, limits[t.port].speed_bps).ok_or_else(|| {
+                    format!(
+                        "--mult {total} needs rates to scale, but stream {:?} has {}",
+                        t.name, t.rate
+                    )
+                })?;
+                let (packets, l1, l2) = &mut sums[t.port];
+                *packets += pps;
+                *l1 += pps * 8.0 * (len + f64::from(L1_OVERHEAD));
+                *l2 += pps * 8.0 * len;
+            }
             let mut rates = Vec::new();
             for (s, _) in streams {
                 let speed = limits[s.port].speed_bps;
-                let (mut packets, mut wanted, mut l1, mut l2) = (0.0, 0.0, 0.0, 0.0);
-                for (t, len) in streams.iter().filter(|(t, _)| t.port == s.port) {
-                    let pps = t.rate.as_pps(*len, speed).ok_or_else(|| {
-                        format!(
-                            "--mult {total} needs rates to scale, but stream {:?} has {}",
-                            t.name, t.rate
-                        )
-                    })?;
-                    packets += pps;
-                    l1 += pps * 8.0 * (len + f64::from(L1_OVERHEAD));
-                    l2 += pps * 8.0 * len;
-                }
-                wanted += match total.unit {
+                let (packets, l1, l2) = sums[s.port];
+                let wanted = match total.unit {
                     RateUnit::Pps => total.value() / packets,
                     RateUnit::BpsL1 => total.value() / l1,
                     RateUnit::BpsL2 => total.value() / l2,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use squall_units::suggest;
 
-use crate::{Arrival, Diagnostic, Mode, Profile, Said, Target};
+use crate::{Arrival, Diagnostic, Mode, Profile, Said, Target, diagnostics::MOST_MISTAKES};
 
 /// What can wait for another part of a profile, and be waited for; by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,6 +48,9 @@ impl Profile {
         self.parts().for_each(|(part, name, _)| called.entry(name).or_default().push(part));
         for (part, name, said) in self.parts() {
             let Some(said) = said else { continue };
+            if mistakes.len() >= MOST_MISTAKES {
+                break;
+            }
             let mut wrong = |text: String, hint: String| {
                 let text = format!("{} {name:?}: after = {:?}: {text}", part.kind(), said.text);
                 mistakes.push(Diagnostic::at(said.at, text, vec![hint]));

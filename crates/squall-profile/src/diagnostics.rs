@@ -19,7 +19,11 @@ pub struct Diagnostic {
     pub details: Vec<String>,
 }
 
-/// All mistakes of one profile, in the order of the text.
+/// Mistakes of one profile that are kept. A text that is no profile at all, or one that a program
+/// wrote, could have a million of them, of which nobody reads more.
+pub(crate) const MOST_MISTAKES: usize = 200;
+
+/// All mistakes of one profile, in the order of the text; of very many, the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 

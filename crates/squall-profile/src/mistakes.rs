@@ -2,17 +2,19 @@
 
 use std::{fmt::Display, str::FromStr};
 
-use crate::{At, Diagnostic, Diagnostics, Profile, Said};
+use crate::{At, Diagnostic, Diagnostics, Profile, Said, diagnostics::MOST_MISTAKES};
 
 /// What is wrong with a profile, with its places: all of it is told at once.
 pub struct Mistakes<'a> {
     origin: &'a str,
     found: Vec<Diagnostic>,
+    /// Mistakes that are not kept.
+    more: usize,
 }
 
 impl<'a> Mistakes<'a> {
     pub fn of(profile: &'a Profile) -> Self {
-        Self { origin: &profile.origin, found: Vec::new() }
+        Self { origin: &profile.origin, found: Vec::new(), more: 0 }
     }
 
     /// Whether there are none so far.
@@ -24,9 +26,19 @@ impl<'a> Mistakes<'a> {
         self.found.len()
     }
 
+    /// Whether further ones are only counted, so that it is time to end.
+    pub fn is_full(&self) -> bool {
+        self.found.len() >= MOST_MISTAKES
+    }
+
     /// # Errors
     /// All of them, if there are any.
-    pub fn check(self) -> Result<(), Diagnostics> {
+    pub fn check(mut self) -> Result<(), Diagnostics> {
+        if self.more > 0 {
+            let text = format!("and {} more errors", self.more);
+            let origin = self.origin.to_owned();
+            self.found.push(Diagnostic { origin, message: text, ..Diagnostic::default() });
+        }
         if self.found.is_empty() { Ok(()) } else { Err(Diagnostics(self.found)) }
     }
 
@@ -40,6 +52,10 @@ impl<'a> Mistakes<'a> {
     }
 
     pub fn add(&mut self, mut diagnostic: Diagnostic) {
+        if self.is_full() {
+            self.more += 1;
+            return;
+        }
         diagnostic.origin = self.origin.to_owned();
         self.found.push(diagnostic);
     }

@@ -104,6 +104,12 @@ impl Connection {
         }
     }
 
+    /// Whether another client may get its place, as there are as many as are kept; these are that
+    /// many.
+    pub(crate) fn is_not_kept(&self) -> Option<usize> {
+        self.place.upgrade().and_then(|place| place.is_not_kept())
+    }
+
     /// A request is under way until the guard is dropped.
     pub(crate) fn request(self: &Arc<Self>) -> UnderWay {
         self.requests.fetch_add(1, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use squall::{Error, Profile, report::Report};
 
-use crate::{Refusal, error::Detail};
+use crate::{Refusal, budget, error::Detail};
 
 /// Octets of a file that is sent to the daemon.
 pub const MOST: u64 = 512 << 20;
@@ -144,6 +144,7 @@ impl Files {
         };
         let parsed = Profile::parse_with(text, &self.origin(name), format, &read);
         let profile = parsed.map_err(|mistakes| self.unsaid(Error::Input(mistakes).into()))?;
+        budget::check(&profile)?;
         self.check(&profile)?;
         Ok(profile)
     }

@@ -26,8 +26,9 @@ use crate::{
     log::Entry,
     pace::Paced,
     peers,
-    rest::{self, lend},
+    rest::{self, after_reply, lend},
     service::Service,
+    work::Work,
 };
 
 /// Asked without a token: whether one is needed, how to show it, and the page, which has no secrets
@@ -56,8 +57,10 @@ pub async fn guard(
     let octets_in = request.body().size_hint().exact();
     let author = Author::new(service.auth.who(&headers), connection.peer.to_string());
     let preflight = page.as_ref().and_then(|_| peers::preflight(&method, &headers));
-    let mut response = match admit(&service, &connection.peer, &request, page.is_some()) {
-        Ok(()) if preflight.is_some() => preflight.unwrap_or_default(),
+    let work = Work::of(octets_in, &service.memory);
+    let _waiting = work.waiting();
+    let (mut response, left) = match admit(&service, &connection.peer, &request, page.is_some()) {
+        Ok(()) if preflight.is_some() => (preflight.unwrap_or_default(), None),
         Ok(()) => {
             if service.auth.allows(&headers, &connection.peer) {
                 connection.is_known();
@@ -65,23 +68,19 @@ pub async fn guard(
             let (parts, body) = request.into_parts();
             let (lent, rest) = lend(Paced::new(body));
             let answer = next.run(Request::from_parts(parts, Body::new(lent)));
-            let response = author.clone().during(unless_it_panics(answer)).await;
-            if reset {
-                rest.read(rest::OF_ADMITTED).await;
-            }
-            response
+            let answer = author.clone().during(unless_it_panics(answer));
+            let response = work.during(answer).await;
+            let left = if reset { rest.read(rest::OF_ADMITTED).await } else { None };
+            (response, left)
         }
-        Err(refusal)
-            if reset && !rest::read(Paced::new(request.into_body()), rest::OF_REFUSED).await =>
-        {
-            let message =
-                format!("the body is too long for a refused request: {}", refusal.message);
-            refuse(&headers, Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message))
+        Err(refusal) => {
+            let body = Paced::new(request.into_body());
+            let left = if reset { rest::read(body, rest::OF_REFUSED).await } else { None };
+            (refuse(&headers, refusal), left)
         }
-        Err(refusal) => refuse(&headers, refusal),
     };
-    if octets_in != Some(0) {
-        service.memory.used(octets_in);
+    if let Some(left) = left {
+        response = response.map(|reply| Body::new(after_reply(reply, left)));
     }
     if let Some(page) = &page {
         peers::allow(&mut response, page);
@@ -217,6 +216,7 @@ fn known_content(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
 fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
+
 /// The status of a reply, for the audit and the log. That of gRPC is 200 whatever the outcome,
 /// which is a header of its own where nothing else is replied; HTTP has a status for each (as
 /// google/rpc/code.proto maps them).
@@ -243,7 +243,6 @@ fn outcome(response: &Response) -> StatusCode {
         | tonic::Code::DataLoss => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
-
 
 /// gRPC tells its errors in headers of a reply that is well.
 fn refuse(headers: &HeaderMap, refusal: Refusal) -> Response {
@@ -286,6 +285,7 @@ mod tests {
             assert_eq!(host_name(host), name);
         }
     }
+
     #[test]
     fn what_grpc_refuses_is_refused_in_the_audit_as_well() {
         let headers = HeaderMap::from_iter([(
@@ -300,7 +300,6 @@ mod tests {
         }
         assert_eq!(outcome(&StatusCode::NOT_FOUND.into_response()), StatusCode::NOT_FOUND);
     }
-
 
     #[test]
     fn a_defect_ends_one_request_and_says_so() {

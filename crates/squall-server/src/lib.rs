@@ -9,6 +9,7 @@ mod api;
 mod audit;
 mod auth;
 mod author;
+mod budget;
 mod client;
 mod cluster;
 mod coding;
@@ -40,6 +41,7 @@ mod tls;
 mod trex;
 mod unprivileged;
 mod watch;
+mod work;
 mod zmtp;
 
 pub use api::document as openapi;

@@ -12,6 +12,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use tokio::sync::Notify;
@@ -30,6 +31,9 @@ struct Taken {
     /// How many have shown that they may.
     known: usize,
     last: u64,
+    /// When it was last logged that connections were closed, and how many were closed since.
+    logged: Option<Instant>,
+    closed: u64,
 }
 
 struct Stranger {
@@ -83,8 +87,9 @@ impl Places {
         if let Some(at) = crowd.and_then(|crowd| strangers.iter().position(|one| one.from == crowd))
         {
             strangers.remove(at).into_iter().for_each(|one| one.gives_way.notify_one());
+            taken.log(self.most);
         }
-        strangers.push_back(Stranger { number, from, gives_way: gives_way.clone() });
+        taken.strangers.push_back(Stranger { number, from, gives_way: gives_way.clone() });
         Place { places: self.clone(), number, known: AtomicBool::new(false), gives_way }
     }
 
@@ -92,6 +97,26 @@ impl Places {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl Taken {
+    /// A connection was closed for another one. Its client sees no more than that, so the log has
+    /// the limit; at most one line every ten seconds.
+    fn log(&mut self, most: usize) {
+        self.closed += 1;
+        if self.logged.is_none_or(|last| last.elapsed() >= LOGGED) {
+            tracing::warn!(
+                closed = self.closed,
+                "closed connections that had not authenticated: at most {} of them, {} of one \
+                 address or user",
+                most / 2,
+                most / 4
+            );
+            (self.logged, self.closed) = (Some(Instant::now()), 0);
+        }
+    }
+}
+
+const LOGGED: Duration = Duration::from_secs(10);
 
 fn largest(strangers: &VecDeque<Stranger>) -> Option<Source> {
     let mut sizes: BTreeMap<Source, usize> = BTreeMap::new();
@@ -124,6 +149,11 @@ impl Place {
             taken.known += 1;
             self.known.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// How many are kept, if it is none of them: another may get it.
+    pub fn is_not_kept(&self) -> Option<usize> {
+        (!self.known.load(Ordering::Relaxed)).then_some(self.places.most / 2)
     }
 
     /// Ends when another needs it.

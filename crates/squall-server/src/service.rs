@@ -13,7 +13,7 @@ use squall::Error;
 use tokio::sync::{Semaphore, watch::Sender};
 
 use crate::{
-    Settings, audit::Refused, auth::Auth, design, files::Files, history::History,
+    Settings, audit::Refused, auth::Auth, budget, design, files::Files, history::History,
     inventory::Inventory, leases::Leases, log::RequestLog, memory::Memory, otg, ports::Ports,
     runs::Runs, threads::Acting, watch,
 };
@@ -43,13 +43,15 @@ pub struct Service {
     pub bound: OnceLock<(SocketAddr, Option<SocketAddr>)>,
     /// `true` when the daemon ends.
     pub ending: Sender<bool>,
+    /// Turns of those who have profiles checked or planned.
+    pub planning: Arc<Semaphore>,
     /// Of those who watch.
     pub watchers: Arc<Semaphore>,
     /// Who was refused lately.
     pub refused: Refused,
     /// Why leases are over, the latest last: told to whoever held them.
     pub ended: Mutex<VecDeque<(String, String)>>,
-    pub memory: Memory,
+    pub memory: Arc<Memory>,
     /// When it is looked whether the certificate ends.
     pub certificate_due: Mutex<Instant>,
     /// Held, so that no other daemon has the same folder.
@@ -111,10 +113,11 @@ impl Service {
             solving: Default::default(),
             bound: OnceLock::new(),
             ending: Sender::new(false),
+            planning: Arc::new(Semaphore::new(budget::PLANNING)),
             watchers: watch::places(),
             refused: Refused::default(),
             ended: Mutex::default(),
-            memory: Memory::default(),
+            memory: Arc::default(),
             certificate_due: Mutex::new(Instant::now()),
             settings,
             _lock: lock,

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::{author::author, error::Refusal, service::Service};
+use crate::{author::author, error::Refusal, service::Service, work};
 
 /// How much those that serve give way: with the CPUs full of traffic they have a tenth of one each,
 /// which answers still.
@@ -51,8 +51,10 @@ impl Acting {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let (tell, told) = oneshot::channel();
-        let author = author();
+        let (author, of) = (author(), work::current());
         let job = move || {
+            // Held for its memory: what was begun here ends whether or not its client waits.
+            let _of = of;
             if let Ok(done) = catch_unwind(AssertUnwindSafe(|| author.with(work))) {
                 // Who has gone away misses what was done.
                 _ = tell.send(done);
@@ -87,8 +89,14 @@ pub async fn blocking<T: Send + 'static>(
 
 /// As [`blocking`]; `None`: it panicked.
 pub async fn looking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let author = author();
-    tokio::task::spawn_blocking(move || author.with(work)).await.ok()
+    let (author, of) = (author(), work::current());
+    let work = move || author.with(work);
+    tokio::task::spawn_blocking(move || match of {
+        Some(of) => of.with(work),
+        None => work(),
+    })
+    .await
+    .ok()
 }
 
 /// What a thread does first to give way to those that make traffic, which give way as much as the

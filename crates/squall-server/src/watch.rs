@@ -11,9 +11,10 @@ use std::{
 
 use axum::{
     extract::{
-        State,
+        Extension, State,
         ws::{Message, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
     },
+    http::StatusCode,
     response::Response,
 };
 use schemars::JsonSchema;
@@ -25,6 +26,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::{
     Refusal,
     api::{Asked, Operation, Routes, ports::LeaseRow},
+    connection::Connection,
     runs::{Live, RunRow, lock},
     service::Service,
     threads::blocking,
@@ -70,18 +72,26 @@ enum Runs {
 
 async fn watch(
     State(service): State<Arc<Service>>,
+    Extension(connection): Extension<Arc<Connection>>,
     Asked(query): Asked<Query>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refusal> {
     let upgrade =
         upgrade.map_err(|error| Refusal::bad_request("bad_request", error.body_text()))?;
     let every = Duration::from_millis(query.every_ms.unwrap_or(500).clamp(100, 60_000));
+    // It would be closed as soon as another client needs its place.
+    if let Some(most) = connection.is_not_kept() {
+        return Err(too_many(format!(
+            "{most} connections are open, which is the limit (512, or a quarter of the files that \
+             the daemon may open)\n  try to close some, or start it with a higher ulimit -n \
+             (LimitNOFILE= of a service)"
+        )));
+    }
     let place = service.watchers.clone().try_acquire_owned();
     let Ok(place) = place else {
-        return Err(Refusal::conflict(
-            "too_many_watchers",
-            format!("{MOST} clients are watching\n  try again later"),
-        ));
+        return Err(too_many(format!(
+            "{MOST} WebSockets are open, which is the limit\n  try again later"
+        )));
     };
     let runs = match query.runs.as_deref() {
         None | Some("" | "all") => None,
@@ -101,6 +111,10 @@ async fn watch(
         watcher.run(socket, every).await;
         drop(place);
     }))
+}
+
+fn too_many(message: String) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_watchers", message)
 }
 
 pub fn places() -> Arc<tokio::sync::Semaphore> {

@@ -662,9 +662,38 @@ fn who_is_refused_over_http2_may_say_what_it_has_to_say_first() {
                 assert_eq!(ask(path, kind, octets).await, (expected, 0), "{path}");
             }
         }
+        // One that sends without end is not read to its end, and has its answer all the same.
         let (status, left) = ask("/squall/v1/leases", "text/plain", 200_000_000).await;
-        assert!(status == 413 && left > 100_000_000, "{status}, {left} octets left");
+        assert!(status == 415 && left > 100_000_000, "{status}, {left} octets left");
     });
+}
+
+#[test]
+fn a_wrong_token_is_the_answer_over_http2_however_long_the_body() {
+    let daemon = Daemon::start(Settings { token: Token::Always, ..settings(&folder("http2-401")) });
+    let at = daemon.bound.https;
+    let file = folder_of("http2-401-body");
+    fs::write(&file, vec![b' '; 1000]).expect("a file");
+    for octets in [0, 2_000_000, 7_000_000] {
+        let body = format!("@{}", file.display());
+        fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(octets).expect("a length");
+        let url = format!("http://{at}/squall/v1/runs");
+        let arguments = [
+            &url,
+            "--http2-prior-knowledge",
+            "--data-binary",
+            &body,
+            "-H",
+            "authorization: Bearer 0123456789abcdef",
+            "-H",
+            "content-type: application/json",
+            "-H",
+            "expect:",
+        ];
+        let Some(status) = curl(None, &arguments) else { break };
+        assert_eq!(status, 401, "{octets} octets");
+    }
+    _ = fs::remove_file(file);
 }
 
 /// A connection of ZeroMQ as TRex's clients make it (rfc.zeromq.org/spec/37), after its handshake.
@@ -854,9 +883,10 @@ fn a_socket_for_both_families_has_its_user_at_every_door() {
     let trex = daemon.bound.trex.as_ref().expect("it is served").sync;
     let stream = TcpStream::connect(mapped(trex)).expect("it listens");
     assert!(Zmq::open(stream, "REQ").acquire()["result"].is_string());
-    let Some(other) = curl(Some(4242), &[&runs]) else { return };
-    assert_eq!(other, 401);
-    assert_eq!(status_of_grpc(Some(4242), &grpc), Some("16".to_owned()), "UNAUTHENTICATED");
+    // Of refusals within ten seconds the audit has the first.
+    let Some(refused) = status_of_grpc(Some(4242), &grpc) else { return };
+    assert_eq!(refused, "16", "UNAUTHENTICATED");
+    assert_eq!(curl(Some(4242), &[&runs]), Some(401));
     // Its status over HTTP is 200; in the audit it is what it was.
     let row = audited(&daemon, "POST /otg.Openapi/SetConfig");
     assert_eq!(row["status"], 401, "{row}");
@@ -871,6 +901,66 @@ fn status_of_grpc(user: Option<u32>, arguments: &[&str]) -> Option<String> {
     let output = command.output().ok()?;
     let head = String::from_utf8_lossy(&output.stdout).into_owned();
     head.lines().find_map(|line| Some(line.strip_prefix("grpc-status: ")?.trim().to_owned()))
+}
+
+#[test]
+fn profiles_are_bounded_before_they_are_read_and_so_are_their_errors() {
+    let daemon = Daemon::of("budget");
+    let json = ("content-type", "application/json");
+    for path in ["/squall/v1/plan", "/squall/v1/profiles/check", "/squall/v1/runs"] {
+        // None of it is sent: what is declared is enough.
+        let (status, _, reply) =
+            daemon.ask("POST", path, &[json, ("content-length", "9000000")], b"");
+        let reply = String::from_utf8_lossy(&reply).into_owned();
+        assert!(status == 413 && reply.contains("8 MiB"), "{path}: {status} {reply}");
+    }
+    // In one line of JSON, as programs write it: no place of it is counted from the beginning.
+    let stream = json!({ "packet": "eth/ipv4/udp", "rate": "1 kps", "next": "nowhere" });
+    let streams = vec![stream; 20_000];
+    let text = json!({ "ports": { "A": "null:" }, "stream": streams }).to_string();
+    let (status, reply) = daemon.json("POST", "/squall/v1/plan", json!({ "text": text }));
+    let details = reply["error"]["details"].as_array().expect("details");
+    assert_eq!((status, details.len()), (400, 201));
+    assert!(details[200]["message"].as_str().expect("text").contains("stopped after 200 errors"));
+    let last = &details[199];
+    assert_eq!(last["line"], 1);
+    let column = last["column"].as_u64().expect("a column") as usize;
+    assert!(text[column - 1..].starts_with("\"1 kps\""), "{last}");
+}
+
+#[test]
+fn the_limit_of_websockets_is_named_where_it_refuses() {
+    let daemon = Daemon::of("websockets");
+    let mut open: Vec<_> = (0..256).map(|_| daemon.watch("runs=all")).collect();
+    let upgrade = [
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    let refused = || {
+        let mut stream = TcpStream::connect(daemon.bound.https).expect("it listens");
+        let lines: String =
+            upgrade.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let head = "GET /squall/v1/watch HTTP/1.1\r\nconnection: upgrade\r\n";
+        let host = daemon.bound.https;
+        write!(stream, "{head}host: {host}\r\n{lines}\r\n").expect("it reads");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+        let mut reply = [0; 2000];
+        let length = stream.read(&mut reply).expect("a reply");
+        String::from_utf8_lossy(&reply[..length]).into_owned()
+    };
+    let reply = refused();
+    assert!(reply.starts_with("HTTP/1.1 503") && reply.contains("256 WebSockets"), "{reply}");
+    // Each of them stayed, and hears what all hear.
+    for socket in &mut open {
+        assert!(matches!(socket.read(), Ok(Message::Text(_))));
+    }
+    drop(open);
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !refused().starts_with("HTTP/1.1 101") {
+        assert!(Instant::now() < patience, "places become free");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

@@ -6,13 +6,15 @@ pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Stri
     const MOST: usize = 40;
     let known: Vec<&str> = known.into_iter().collect();
     let lower = word.to_lowercase();
+    let letters = Letters::of(&lower);
+    let most = |k: &str| 1 + k.len().min(lower.len()) / 4;
     let near = known
         .iter()
+        // Of a hundred thousand names nearly all are put aside here.
+        .filter(|k| !k.is_ascii() || !letters.differ(k, most(k)))
         .map(|k| (distance(&lower, &k.to_lowercase()), *k))
         // Of a name of one letter any other is but a letter away.
-        .filter(|(d, k)| {
-            *d <= 1 + k.len().min(lower.len()) / 4 && *d < k.len().max(lower.len()).max(1)
-        })
+        .filter(|(d, k)| *d <= most(k) && *d < k.len().max(lower.len()).max(1))
         .min();
     match near {
         Some((_, name)) => format!("did you mean {name:?}?"),
@@ -24,10 +26,34 @@ pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Stri
     }
 }
 
+/// How often a word has each letter, if all of them are ASCII.
+struct Letters(Option<[i16; 128]>);
+
+/// Names are short; whoever writes more than this has not mistyped one.
+const LONGEST: usize = 64;
+
+impl Letters {
+    fn of(lower: &str) -> Self {
+        let mut counts = [0; 128];
+        if !lower.is_ascii() || lower.len() > LONGEST {
+            return Self(None);
+        }
+        lower.bytes().for_each(|letter| counts[usize::from(letter)] += 1);
+        Self(Some(counts))
+    }
+
+    /// Whether the letters alone, in whatever order, take more than `most` edits: each edit changes
+    /// the count of two letters at most.
+    fn differ(&self, other: &str, most: usize) -> bool {
+        let Some(mut counts) = self.0.filter(|_| other.len() <= LONGEST) else { return false };
+        other.bytes().for_each(|letter| counts[usize::from(letter.to_ascii_lowercase())] -= 1);
+        let changed: usize = counts.iter().map(|count| usize::from(count.unsigned_abs())).sum();
+        changed > 2 * most
+    }
+}
+
 /// Letters to insert, drop, replace or swap with their neighbour (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
-    // Names are short; whoever writes more than this has not mistyped one.
-    const LONGEST: usize = 64;
     let (a, b): (Vec<char>, Vec<char>) =
         (a.chars().take(LONGEST).collect(), b.chars().take(LONGEST).collect());
     let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<_>>(), vec![0; b.len() + 1]];

@@ -380,10 +380,18 @@ impl Session {
     /// # Errors
     /// Mistakes in addresses and profile.
     pub fn check_only(&self) -> Result<Planned, Error> {
+        self.check_unless(&|| false)
+    }
+
+    /// As [`Session::check_only`]; ends soon, with an error, when nobody waits for the plan any more.
+    ///
+    /// # Errors
+    /// As [`Session::check_only`].
+    pub fn check_unless(&self, abandoned: &dyn Fn() -> bool) -> Result<Planned, Error> {
         let (mut limits, notes) =
             self.each_port(|port, _| Ok((crate::ports::known(&port.address)?, Vec::new())))?;
         let virtual_time = self.settle(&mut limits);
-        let mut plan = self.compile_for(&limits, None, None, false)?;
+        let mut plan = self.compile_for(&limits, None, None, false, abandoned)?;
         plan.notes.splice(0..0, notes);
         let load = plan.explain_flows(&self.profile);
         let ports = vec![None; limits.len()];
@@ -632,7 +640,7 @@ impl Session {
             true => None,
             false => Some(crate::cpus::choose(self.cpus(), self.options.cores)?),
         };
-        self.compile_for(limits, pin, None, true)
+        self.compile_for(limits, pin, None, true, &|| false)
     }
 
     /// `opened`: the replays of the profile that a run began with; `look_up`: names of hosts have to
@@ -643,6 +651,7 @@ impl Session {
         pin: Option<Vec<Cpu>>,
         opened: Option<&[squall_profile::Replay]>,
         look_up: bool,
+        abandoned: &dyn Fn() -> bool,
     ) -> Result<Plan, Error> {
         let options = Options {
             cores: self.options.cores.or(self.cpus().map(<[u32]>::len)),
@@ -656,6 +665,7 @@ impl Session {
             replays: self.replays.clone(),
             opened,
             spoken: self.attacks.as_ref().and_then(|attacks| attacks.spoken(&self.profile)),
+            abandoned,
         };
         let (profile, notes) = self.names.resolved(&self.profile, look_up)?;
         let mut plan = squall_plan::compile(&profile, limits, inputs, &options)?;
@@ -1282,7 +1292,8 @@ impl Run {
             return Err(Error::Usage("[run] cannot change during a run\n  try a new run".into()));
         }
         self.attacks_at_other_rates(&mut session)?;
-        let mut new = session.compile_for(&self.limits, None, Some(&self.opened), true)?;
+        let mut new =
+            session.compile_for(&self.limits, None, Some(&self.opened), true, &|| false)?;
         if let (Some(old), Some(new)) = (&self.planned.flows, &mut new.flows) {
             if self.session.spoken().is_some() {
                 // What is spoken live goes on as it began.

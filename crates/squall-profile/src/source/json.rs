@@ -1,7 +1,10 @@
 //! JSON to [`Node`]. serde_json checks the text but keeps no places, so a second walk over what is
 //! known to be valid JSON takes them down.
 
+use std::collections::HashSet;
+
 use super::node::{Entry, Node, SyntaxMistake, Value};
+use crate::diagnostics::MOST_MISTAKES;
 
 pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
     let checked: Result<serde_json::Value, _> = serde_json::from_str(source);
@@ -48,12 +51,13 @@ impl Walk<'_> {
 
     fn table(&mut self) -> Value {
         let mut entries: Vec<Entry> = Vec::new();
+        let mut known = HashSet::new();
         while self.next_item(b'}') {
             let start = self.at;
             let key = self.text();
             self.space();
             self.at += 1; // the colon
-            if entries.iter().any(|e| e.key == key) {
+            if !known.insert(key.clone()) && self.duplicates.len() < MOST_MISTAKES {
                 self.duplicates
                     .push(SyntaxMistake { at: start, message: format!("duplicate key {key:?}") });
             }

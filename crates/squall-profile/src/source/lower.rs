@@ -4,7 +4,10 @@
 //! Where a mistake was noted, some harmless value goes on in its place, so that the rest is checked
 //! too.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use squall_units::{Nanos, Rate, RateUnit, TREX_GROUPS, TREX_HW_IDS, TrexMark, suggest};
 
@@ -66,12 +69,14 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
 
     let names = stream_names(&streams, cx);
     let templates = || flows.iter().flat_map(|flows| &flows.templates);
+    let of_templates: HashSet<&str> = templates().map(|one| one.name.as_str()).collect();
+    let of_attacks: HashSet<&str> = attacks.iter().map(|one| one.name.as_str()).collect();
     for replay in &replays {
         let whose = if names.index.contains_key(&replay.name) {
             "a stream"
-        } else if templates().any(|template| template.name == replay.name) {
+        } else if of_templates.contains(replay.name.as_str()) {
             "a template"
-        } else if attacks.iter().any(|attack| attack.name == replay.name) {
+        } else if of_attacks.contains(replay.name.as_str()) {
             "an attack"
         } else {
             continue;
@@ -88,7 +93,7 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     for attack in &attacks {
         let whose = if names.index.contains_key(&attack.name) {
             "stream"
-        } else if templates().any(|template| template.name == attack.name) {
+        } else if of_templates.contains(attack.name.as_str()) {
             "template"
         } else {
             continue;
@@ -99,13 +104,15 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     }
     let nexts: Vec<Option<Next>> =
         streams.iter().map(|(_, table)| next(table, &names, cx)).collect();
+    let of_others: HashSet<usize> = nexts
+        .iter()
+        .enumerate()
+        .filter_map(|(from, next)| next.map(|next| next.stream).filter(|to| *to != from))
+        .collect();
     for (i, (_, table)) in streams.iter().enumerate() {
         let waits = table.self_start.as_ref().filter(|start| !start.value);
         if let Some(waits) = waits
-            && !nexts
-                .iter()
-                .enumerate()
-                .any(|(from, next)| from != i && next.is_some_and(|n| n.stream == i))
+            && !of_others.contains(&i)
         {
             let hint = format!(
                 "try next = {:?} in another stream, or remove self_start = false",
@@ -119,11 +126,13 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         }
     }
 
+    let port_index: HashMap<&str, usize> =
+        ports.iter().enumerate().rev().map(|(i, port)| (port.name.as_str(), i)).collect();
     let streams = streams
         .into_iter()
         .zip(nexts)
         .zip(names.names)
-        .map(|(((_, table), next), name)| stream(table, name, next, &ports, cx))
+        .map(|(((_, table), next), name)| stream(table, name, next, &ports, &port_index, cx))
         .collect();
     let stop = Stop {
         duration: table.duration.map(|d| d.value),
@@ -164,7 +173,8 @@ fn stream_names(streams: &[(usize, StreamTable)], cx: &mut Reader<'_>) -> Names 
 }
 
 fn next(table: &StreamTable, names: &Names, cx: &mut Reader<'_>) -> Option<Next> {
-    let Placed { value: next, place } = table.next.as_ref()?;
+    // What is near to each of a hundred thousand unknown names is looked for in as many.
+    let Placed { value: next, place } = table.next.as_ref().filter(|_| !cx.is_full())?;
     if table.mode.as_ref().map_or(!table.given.has("mode"), |mode| mode.value == Mode::Continuous) {
         let says = "never starts: the stream is continuous and has no end";
         cx.report(place, says, &["try mode = { burst = 1000 }".into()]);
@@ -186,10 +196,11 @@ fn stream(
     name: String,
     next: Option<Next>,
     ports: &[Port],
+    port_index: &HashMap<&str, usize>,
     cx: &mut Reader<'_>,
 ) -> Stream {
     let at = |placed: Option<&Place>, cx: &Reader<'_>| cx.at(placed.unwrap_or(&table.place).start);
-    let port = port(&table, ports, cx).unwrap_or(0);
+    let port = port(&table, ports, port_index, cx).unwrap_or(0);
     let stages = stages(&table, cx);
     if stages.is_empty() {
         cx.need(&table.place, &table.given, "rate", r#"rate = "1 kpps", or rate = "max""#);
@@ -340,12 +351,17 @@ fn highest(stages: &[Stage<Rate>]) -> Rate {
     stages.iter().map(|stage| stage.to).reduce(higher).unwrap_or(Rate::MAX)
 }
 
-fn port(table: &StreamTable, ports: &[Port], cx: &mut Reader<'_>) -> Option<usize> {
+fn port(
+    table: &StreamTable,
+    ports: &[Port],
+    index: &HashMap<&str, usize>,
+    cx: &mut Reader<'_>,
+) -> Option<usize> {
     let known = || ports.iter().map(|port| port.name.as_str());
     match (&table.port, ports) {
         (Some(port), _) => {
-            let index = known().position(|name| name == port.value);
-            if index.is_none() {
+            let index = index.get(port.value.as_str()).copied();
+            if index.is_none() && !cx.is_full() {
                 let hints = [
                     suggest(&port.value, known()),
                     format!("or add under [ports]: {} = \"loop:0\"", port.value),

@@ -22,7 +22,7 @@ use self::{
     node::{Node, SyntaxMistake},
     read::{Read, Reader},
 };
-use crate::{Diagnostic, Diagnostics, Profile};
+use crate::{Diagnostic, Diagnostics, Profile, diagnostics::MOST_MISTAKES};
 
 pub(crate) use self::lower::SCHEMA;
 pub use self::read::Files;
@@ -156,7 +156,14 @@ fn read(
     match profile {
         Some(profile) if cx.mistakes.is_empty() => Ok(profile),
         _ => {
+            let full = cx.is_full();
+            cx.mistakes.truncate(MOST_MISTAKES);
             cx.mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
+            if full {
+                let message = format!("reading stopped after {MOST_MISTAKES} errors");
+                let origin = cx.origin().to_owned();
+                cx.mistakes.push(Diagnostic { origin, message, ..Diagnostic::default() });
+            }
             Err(Diagnostics(cx.mistakes))
         }
     }

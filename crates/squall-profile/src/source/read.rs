@@ -7,7 +7,15 @@ use squall_units::{Nanos, Rate, UnitError, suggest};
 use squall_wire::Packet;
 
 use super::node::{Entry, Node, Value};
-use crate::{At, Diagnostic};
+use crate::{At, Diagnostic, diagnostics::MOST_MISTAKES};
+
+/// Octets of the source whose characters are counted at once.
+const BLOCK: usize = 1 << 10;
+
+/// Whether an octet begins a character of UTF-8.
+fn begins(octet: u8) -> bool {
+    octet & 0xc0 != 0x80
+}
 
 /// Reads a file that a profile names: the disk, or what a test puts in its place.
 pub type Files<'a> = dyn Fn(&Path) -> io::Result<String> + 'a;
@@ -59,6 +67,9 @@ macro_rules! table {
                 let entries = cx.table(node)?;
                 let mut table = Self { place: cx.place(node), given: Default::default(), $($field: None,)* };
                 for entry in entries {
+                    if cx.is_full() {
+                        break;
+                    }
                     match entry.key.as_str() {
                         $(stringify!($field) => table.$field = cx.field(entry, stringify!($field), &mut table.given),)*
                         _ => cx.unknown_key(entry, &[$(stringify!($field)),*]),
@@ -83,6 +94,8 @@ pub(super) struct Reader<'a> {
     source: &'a str,
     /// Where each line begins.
     lines: Vec<usize>,
+    /// Characters before each block of the source.
+    characters: Vec<usize>,
     /// Streams as messages call them: `stream "web"`, `stream 3`.
     streams: Vec<String>,
     /// Of the value being read: `stream[3].vary[0].op`.
@@ -96,10 +109,17 @@ impl<'a> Reader<'a> {
     pub fn new(origin: &'a str, source: &'a str, files: &'a Files<'a>) -> Self {
         let lines =
             std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        let characters = source.as_bytes().chunks(BLOCK).scan(0, |before, block| {
+            let here = *before;
+            *before += block.iter().filter(|octet| begins(**octet)).count();
+            Some(here)
+        });
+        let characters = characters.collect();
         Self {
             origin,
             source,
             lines,
+            characters,
             streams: Vec::new(),
             path: String::new(),
             files,
@@ -130,8 +150,22 @@ impl<'a> Reader<'a> {
             .find(|i| self.source.is_char_boundary(*i))
             .unwrap_or(0);
         let line = self.lines.partition_point(|start| *start <= offset);
-        let column = self.source[self.lines[line - 1]..offset].chars().count() + 1;
+        // JSON of a program is one line of megabytes: none is counted from its beginning.
+        let column = self.characters(offset) - self.characters(self.lines[line - 1]) + 1;
         At { line: line as u32, column: column as u32 }
+    }
+
+    /// Characters of the source before `offset`.
+    fn characters(&self, offset: usize) -> usize {
+        let block = (offset / BLOCK).min(self.characters.len().saturating_sub(1));
+        let rest = &self.source.as_bytes()[block * BLOCK..offset];
+        let before = self.characters.get(block).copied().unwrap_or(0);
+        before + rest.iter().filter(|octet| begins(**octet)).count()
+    }
+
+    /// Whether there are as many mistakes as are kept: what follows need not be read.
+    pub fn is_full(&self) -> bool {
+        self.mistakes.len() >= MOST_MISTAKES
     }
 
     /// Notes a mistake of syntax.
@@ -162,6 +196,9 @@ impl<'a> Reader<'a> {
     }
 
     fn push(&mut self, offset: usize, path: String, message: String, details: Vec<String>) {
+        if self.is_full() {
+            return;
+        }
         let At { line, column } = self.at(offset);
         self.mistakes.push(Diagnostic {
             origin: self.origin.into(),
@@ -487,7 +524,9 @@ impl<T: Read> Read for Vec<T> {
         let read: Vec<Option<T>> = items
             .iter()
             .enumerate()
-            .map(|(i, item)| cx.below(&format!("[{i}]"), |cx| T::read(item, cx)))
+            .map_while(|(i, item)| {
+                (!cx.is_full()).then(|| cx.below(&format!("[{i}]"), |cx| T::read(item, cx)))
+            })
             .collect();
         read.into_iter().collect()
     }

@@ -23,14 +23,28 @@ fn mistakes(source: &str, errors: &[toml::de::Error]) -> Vec<SyntaxMistake> {
         at: e.span().map_or(0, |span| span.start),
         message: e.message().into(),
     };
-    let line =
-        |m: &SyntaxMistake| source.as_bytes().iter().take(m.at).filter(|b| **b == b'\n').count();
     let mut mistakes: Vec<SyntaxMistake> = errors.iter().map(mistake).collect();
     mistakes.sort_by_key(|m| m.at);
-    mistakes.dedup_by_key(|m| line(m));
-    mistakes.truncate(5);
-    mistakes
+    // A text that is no TOML at all has as many of them as lines.
+    let mut first: Vec<SyntaxMistake> = Vec::new();
+    // Where the line of the last one ends.
+    let mut end = 0;
+    for mistake in mistakes {
+        if !first.is_empty() && mistake.at <= end {
+            continue;
+        }
+        if first.len() == SHOWN {
+            break;
+        }
+        let rest = source.as_bytes().get(mistake.at..).unwrap_or_default();
+        end = mistake.at + rest.iter().position(|octet| *octet == b'\n').unwrap_or(rest.len());
+        first.push(mistake);
+    }
+    first
 }
+
+/// Mistakes of syntax that are shown.
+const SHOWN: usize = 5;
 
 fn table(table: &DeTable<'_>) -> Value {
     let mut entries: Vec<Entry> = table

@@ -13,7 +13,7 @@ use serde::{
     de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use crate::Refusal;
+use crate::{Refusal, budget};
 
 /// A body of JSON.
 pub struct Body<T>(pub T);
@@ -26,11 +26,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
             Ok(Json(Object(body))) => Ok(Self(body)),
             Err(error) => Err(match &error {
                 JsonRejection::BytesRejection(_) => match error.status() {
-                    StatusCode::PAYLOAD_TOO_LARGE => Refusal::new(
-                        error.status(),
-                        "too_large",
-                        "the body is too long for this request",
-                    ),
+                    StatusCode::PAYLOAD_TOO_LARGE => budget::too_long(),
                     _ => Refusal::new(
                         StatusCode::REQUEST_TIMEOUT,
                         "incomplete",

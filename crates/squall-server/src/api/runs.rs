@@ -23,7 +23,7 @@ use super::{
     ports::{owner, ttl},
 };
 use crate::{
-    Refusal,
+    Refusal, budget,
     cluster::{OnLoss, Over},
     history::{Asked as Wants, unreadable},
     inventory::Inventory,
@@ -34,7 +34,7 @@ use crate::{
 
 pub fn routes() -> Routes {
     let says = |summary| Operation::new("runs", summary);
-    Routes::new()
+    let mut routes = Routes::new()
         .get(
             "/squall/v1/runs",
             list,
@@ -151,7 +151,9 @@ pub fn routes() -> Routes {
                 .takes::<NewCapture>()
                 .gives::<Started>()
                 .status(201),
-        )
+        );
+    routes.router = budget::of_profiles(routes.router);
+    routes
 }
 
 /// A profile as text (TOML, unless `format` says otherwise), or as an object.

@@ -23,7 +23,7 @@ use super::{
     runs::{Language, Started, Written, fit, read, report_of, wrong_name},
 };
 use crate::{
-    Refusal, Token,
+    Refusal, Token, budget,
     error::Detail,
     runs::{Kind, Wanted},
     service::Service,
@@ -32,7 +32,7 @@ use crate::{
 
 pub fn routes() -> Routes {
     let says = |summary| Operation::new("tests", summary);
-    Routes::new()
+    let mut routes = Routes::new()
         .get(
             "/squall/v1/tests/methods",
             methods,
@@ -63,7 +63,9 @@ pub fn routes() -> Routes {
             "/squall/v1/runs/{id}/report.xml",
             junit,
             says("Get the verdict of a standard test as JUnit XML").gives_octets("text/xml"),
-        )
+        );
+    routes.router = budget::of_profiles(routes.router);
+    routes
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -12,13 +12,15 @@ use super::{one_of, refused};
 use crate::{
     Refusal,
     api::{Body, Operation, Routes},
+    budget,
     service::Service,
     threads::blocking,
+    work::is_abandoned,
 };
 
 pub fn routes() -> Routes {
     let says = |summary| Operation::new("design", summary);
-    Routes::new()
+    let mut routes = Routes::new()
         .post(
             "/squall/v1/profiles/check",
             check,
@@ -44,7 +46,24 @@ pub fn routes() -> Routes {
             "/squall/v1/applications",
             applications,
             says("List the built-in applications of flows").gives::<Applications>(),
-        )
+        );
+    routes.router = budget::of_profiles(routes.router);
+    routes
+}
+
+/// Does `work` for a profile in its turn: few at once, and the others wait. What waits ends with its
+/// client, and what has begun soon after.
+async fn in_turn<T: Send + 'static>(
+    service: &Service,
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let turn = service.planning.clone().acquire_owned().await;
+    blocking(move || {
+        let done = work();
+        drop(turn);
+        done
+    })
+    .await
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -132,7 +151,8 @@ pub fn files(service: &Arc<Service>) -> ProfileFiles {
             reads.files.path(&path).map(drop).map_err(|refusal| message(&reads, refusal))
         }),
         may_use: Box::new(move |profile| {
-            uses.files.check(profile).map_err(|refusal| Problem {
+            let checked = budget::check(profile).and_then(|()| uses.files.check(profile));
+            checked.map_err(|refusal| Problem {
                 path: refusal.details.first().map(|detail| detail.path.clone()).unwrap_or_default(),
                 message: message(&uses, refusal),
                 ..Problem::default()
@@ -143,7 +163,12 @@ pub fn files(service: &Arc<Service>) -> ProfileFiles {
 
 impl ProfileFiles {
     pub fn around(&self) -> Around<'_> {
-        Around { folder: &self.folder, may_read: &*self.may_read, may_use: &*self.may_use }
+        Around {
+            folder: &self.folder,
+            may_read: &*self.may_read,
+            may_use: &*self.may_use,
+            abandoned: &is_abandoned,
+        }
     }
 }
 
@@ -159,7 +184,7 @@ async fn check(
     State(service): State<Arc<Service>>,
     Body(asked): Body<Asked>,
 ) -> Result<Json<Checked>, Refusal> {
-    blocking(move || {
+    in_turn(&service.clone(), move || {
         let mut checked = design::check(asked.written()?, files(&service).around());
         unsaid(&service, &mut checked.problems);
         Ok(Json(checked))
@@ -186,7 +211,7 @@ async fn convert(
     State(service): State<Arc<Service>>,
     Body(asked): Body<Convert>,
 ) -> Result<Json<Text>, Refusal> {
-    blocking(move || {
+    in_turn(&service.clone(), move || {
         let Convert { text, profile, format, to } = asked;
         let asked = Asked { text, profile, format, frames: None };
         let converted = design::convert(asked.written()?, files(&service).around(), to);
@@ -211,7 +236,7 @@ async fn plan(
     State(service): State<Arc<Service>>,
     Body(asked): Body<Asked>,
 ) -> Result<Json<Plan>, Refusal> {
-    blocking(move || {
+    in_turn(&service.clone(), move || {
         let frames = asked.frames.unwrap_or(10).min(1000);
         let planned = design::plan_text(asked.written()?, files(&service).around(), frames);
         let (text, notes) = planned.map_err(|mut problems| {

@@ -1,0 +1,89 @@
+//! The work of a request: it ends with its client, and its memory goes back to the system.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::memory::Memory;
+
+tokio::task_local! {
+    static WORK: Work;
+}
+
+/// Shared by all threads that work for one request. When the last of them has let it go, the
+/// memory that it needed can be given back.
+#[derive(Clone)]
+pub struct Work(Arc<State>);
+
+struct State {
+    /// Nobody waits for the reply.
+    gone: AtomicBool,
+    /// Octets of the request's body, if it has declared them.
+    octets: Option<u64>,
+    memory: Arc<Memory>,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.memory.used(self.octets);
+    }
+}
+
+/// The client waits. hyper drops the handler, and this with it, when the client has left.
+pub struct Waiting(Work);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.0.gone.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Work {
+    /// Work for a request with a body of that many octets; `None`: unknown.
+    pub fn of(octets: Option<u64>, memory: &Arc<Memory>) -> Self {
+        Self(Arc::new(State { gone: AtomicBool::new(false), octets, memory: memory.clone() }))
+    }
+
+    pub fn waiting(&self) -> Waiting {
+        Waiting(self.clone())
+    }
+
+    pub async fn during<F: Future>(self, work: F) -> F::Output {
+        WORK.scope(self, work).await
+    }
+
+    pub fn with<T>(self, work: impl FnOnce() -> T) -> T {
+        WORK.sync_scope(self, work)
+    }
+}
+
+/// The work that this thread or task does; `None`: the daemon's own.
+pub fn current() -> Option<Work> {
+    WORK.try_with(Clone::clone).ok()
+}
+
+/// Whether nobody waits for the result of this work any more. Only work that changes nothing stops
+/// there: a run whose client has left starts all the same, and its lease ends it.
+pub fn is_abandoned() -> bool {
+    WORK.try_with(|work| work.0.gone.load(Ordering::Relaxed)).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_knows_on_every_thread_that_its_client_has_left() {
+        let memory = Arc::new(Memory::default());
+        let work = Work::of(Some(1 << 20), &memory);
+        let waiting = work.waiting();
+        assert!(!is_abandoned() && !work.clone().with(is_abandoned));
+        drop(waiting);
+        let there = work.clone();
+        assert!(std::thread::spawn(move || there.with(is_abandoned)).join().expect("it ends"));
+        assert!(!memory.is_due(), "a thread still works");
+        drop(work);
+        assert!(memory.is_due());
+    }
+}
