@@ -331,7 +331,7 @@ mod tests {
             asynchronous: ([127, 0, 0, 1], 4500).into(),
             allow_anyone,
         };
-        let door = |sync, anyone, token| {
+        let door = |sync: &str, anyone: bool, token: &Token| {
             of_trex(&trex(sync, anyone), token, || Needs::Others(1000)).map_err(|e| e.to_string())
         };
         let own = door("127.0.0.1:4501", false, &Token::Auto).expect("it may");
@@ -343,7 +343,8 @@ mod tests {
             ("127.0.0.1:4501", Token::Always),
             ("127.0.0.1:4501", Token::File("token".into())),
         ] {
-            let why = door(sync, false, &token).expect_err("the settings do not open it to everybody");
+            let why =
+                door(sync, false, &token).expect_err("the settings do not open it to everybody");
             assert!(why.contains("--trex-allow-anyone"), "{why}");
             assert!(door(sync, true, &token).expect("now they do").admits(None));
         }

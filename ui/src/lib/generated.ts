@@ -796,8 +796,8 @@ export interface RxReport {
    */
   unsigned_packets: number;
   /**
-   * Frames with signatures of other runs, which are in no stream: an earlier run that is replayed or
-   * comes back, or another Squall on the same network.
+   * Frames with signatures of other runs, which are in no stream: an earlier run that is replayed
+   * or comes back, or another Squall on the same network.
    */
   foreign_packets: number;
   /** The same, run by run. */
