@@ -48,6 +48,8 @@ fn options(file: &Path) -> Options {
             ..InterfaceFormat::default()
         }],
         virtual_time: true,
+        // Several captures of a test go to one file.
+        permit: squall_port::output::Permit::FORCE,
         ..Options::default()
     }
 }

@@ -270,16 +270,12 @@ impl Receiver {
         }
         self.arrival(time);
         let signature = match self.read(octets) {
-            Some(signature) => signature,
-            None => {
-                let Some(other) = Signature::read(octets) else {
-                    return self.count_unsigned(octets, 1, len);
-                };
-                match self.of_another(other, octets, len, time) {
-                    Some(signature) => signature,
-                    None => return,
-                }
-            }
+            Ok(signature) => signature,
+            Err(None) => return self.count_unsigned(octets, 1, len),
+            Err(Some(other)) => match self.of_another(other, octets, len, time) {
+                Some(signature) => signature,
+                None => return,
+            },
         };
         let delay = self.delay(signature, time);
         let restarts = self.restarts;
@@ -337,12 +333,23 @@ impl Receiver {
         self.trex_flows.as_ref().is_some_and(|flows| flows.knows(octets))
     }
 
-    /// The signature of a frame of the run that is measured now.
+    /// The signature of a frame of the run that is measured now. `Err`: that of another run, if it
+    /// has one.
     #[inline]
-    fn read(&mut self, octets: &[u8]) -> Option<Signature> {
-        (Signature::read_of(octets, self.key))
-            .filter(|signature| signature.since(self.begin) <= self.within_ns)
-            .or_else(|| self.trex_flows.as_mut()?.read(octets, &mut self.trex))
+    fn read(&mut self, octets: &[u8]) -> Result<Signature, Option<Signature>> {
+        let seen = Signature::read(octets);
+        match seen {
+            Some(signature)
+                if u32::from(signature.key) == self.key
+                    && signature.since(self.begin) <= self.within_ns =>
+            {
+                Ok(signature)
+            }
+            _ => match &mut self.trex_flows {
+                Some(flows) => flows.read(octets, &mut self.trex).ok_or(seen),
+                None => Err(seen),
+            },
+        }
     }
 
     /// Of a frame with the signature of another run: if that is measured, it is the one that is
@@ -366,6 +373,12 @@ impl Receiver {
         }
         if self.turn_to(key) {
             return Some(signature);
+        }
+        // A damaged octet of the key makes the key of nobody: the frame is not of a run.
+        let damaged = u32::from(key) ^ self.key;
+        if self.one_run && (damaged & 0xff == 0 || damaged & 0xff00 == 0) {
+            self.count_unsigned(octets, 1, len);
+            return None;
         }
         // It has the mark of a stream, and what else it has is chance.
         let candidate = match self.marked(octets) {
@@ -525,24 +538,22 @@ impl Receiver {
                 let len = with_fcs(wire_len);
                 self.octets += len;
                 match self.read(octets) {
-                    Some(signature) => {
+                    Ok(signature) => {
                         if !row.is_continued_by(signature) {
                             self.put_down(&mut row);
                             (row.stream, row.first) = (signature.stream, signature.sequence);
                         }
                         row.push(self.delay(signature, time), time.0, len);
                     }
-                    None => match Signature::read(octets) {
-                        None => self.count_unsigned(octets, 1, len),
-                        Some(other) => {
-                            // Of the run that was measured until here.
-                            self.put_down(&mut row);
-                            if let Some(signature) = self.of_another(other, octets, len, time) {
-                                (row.stream, row.first) = (signature.stream, signature.sequence);
-                                row.push(self.delay(signature, time), time.0, len);
-                            }
+                    Err(None) => self.count_unsigned(octets, 1, len),
+                    Err(Some(other)) => {
+                        // Of the run that was measured until here.
+                        self.put_down(&mut row);
+                        if let Some(signature) = self.of_another(other, octets, len, time) {
+                            (row.stream, row.first) = (signature.stream, signature.sequence);
+                            row.push(self.delay(signature, time), time.0, len);
                         }
-                    },
+                    }
                 }
             }
             if n == 0 {

@@ -128,6 +128,9 @@ mod tests {
     use super::*;
     use crate::{FlowSettings, Measure, Receiver, kinds};
 
+    /// Another key than 7, in both octets.
+    const OTHER: u16 = 0x0909;
+
     fn signed(key: u16, stream: u16, sequence: u32, time: u64) -> Vec<u8> {
         let mut octets = vec![0; 60];
         let (high, low) = Signature { key, stream, sequence, time }.halves();
@@ -173,7 +176,7 @@ mod tests {
         let measure = Measure { key: Some(7), ..Measure::default() };
         let own = run(7, 0..300, 1_000_000_000);
         // A capture of a run before, which somebody replays in the midst of this one.
-        let others: Vec<_> = run(9, 0..1000, 500_000_000)
+        let others: Vec<_> = run(OTHER, 0..1000, 500_000_000)
             .into_iter()
             .map(|(octets, time)| (octets, 1_000_150_000 + time % 1_000_000 / 1000))
             .collect();
@@ -181,7 +184,7 @@ mod tests {
         let rx = received(&measure, Some(1_000_000_000), &frames);
         assert_eq!(
             rx.foreign.iter().map(|(k, f)| (*k, f.packets, f.octets)).collect::<Vec<_>>(),
-            [(9, 1000, 64_000)]
+            [(OTHER, 1000, 64_000)]
         );
         let stream = rx.stream(0).unwrap();
         assert_eq!((rx.unsigned, stream.packets, stream.sequence.counts().duplicates), (0, 300, 0));
@@ -219,7 +222,7 @@ mod tests {
     fn where_all_runs_are_measured_each_has_its_own_streams() {
         let frames = [
             run(7, 0..100, 1_000_000_000),
-            run(9, 0..50, 2_000_000_000),
+            run(OTHER, 0..50, 2_000_000_000),
             run(7, 100..200, 1_000_000_000),
         ]
         .concat();
@@ -232,7 +235,7 @@ mod tests {
             })
             .collect();
         seen.sort_unstable();
-        assert_eq!(seen, [(Some(7), 1_000_000_050, 200, 0), (Some(9), 2_000_000_050, 50, 0)]);
+        assert_eq!(seen, [(Some(7), 1_000_000_050, 200, 0), (Some(OTHER), 2_000_000_050, 50, 0)]);
         assert_eq!((rx.unsigned, rx.foreign.len()), (0, 0));
         assert!(rx.is_of_a_stream(&frames[0].0) && rx.is_of_a_stream(&frames[120].0));
         for copy in [rx.without_histograms(), rx.with_histograms()] {
@@ -243,19 +246,36 @@ mod tests {
     #[test]
     fn what_one_frame_shows_is_no_run_and_the_same_again_shows_no_more() {
         let measure = Measure { key: Some(7), ..Measure::default() };
-        let frame = (signed(9, 0, 1, 1000), 2000);
+        let frame = (signed(OTHER, 0, 1, 1000), 2000);
         let mut rx = received(&measure, None, &vec![frame; 100]);
         assert_eq!((rx.unsigned, rx.foreign.len()), (100, 0));
         // Nor is one that left hours later; another queue may know better.
-        let far = (signed(9, 0, 2, 10_000_000_000_000), 2000);
-        assert_eq!(received(&measure, None, &[(signed(9, 0, 1, 1000), 2000), far]).unsigned, 2);
+        let far = (signed(OTHER, 0, 2, 10_000_000_000_000), 2000);
+        assert_eq!(received(&measure, None, &[(signed(OTHER, 0, 1, 1000), 2000), far]).unsigned, 2);
         rx.confirm_keys(&BTreeSet::from([8]));
         assert_eq!((rx.unsigned, rx.foreign.len()), (100, 0));
-        rx.confirm_keys(&BTreeSet::from([9]));
-        assert_eq!((rx.unsigned, rx.foreign[&9].packets), (99, 1));
-        let mut rx = received(&Measure::default(), None, &run(9, 5..6, 0));
-        rx.confirm_keys(&BTreeSet::from([9]));
+        rx.confirm_keys(&BTreeSet::from([OTHER]));
+        assert_eq!((rx.unsigned, rx.foreign[&OTHER].packets), (99, 1));
+        let mut rx = received(&Measure::default(), None, &run(OTHER, 5..6, 0));
+        rx.confirm_keys(&BTreeSet::from([OTHER]));
         assert_eq!((rx.unsigned, rx.stream(0).map(|stream| stream.packets)), (0, Some(1)));
+    }
+
+    #[test]
+    fn a_damaged_key_is_the_key_of_nobody() {
+        let measure = Measure { key: Some(7), ..Measure::default() };
+        let frames: Vec<_> = (0..200u32)
+            .map(|n| (signed([0x0709, 0x0107][n as usize % 2], 0, n, 1000 + u64::from(n)), 5000))
+            .collect();
+        let rx = received(&measure, None, &frames[..100]);
+        assert_eq!(
+            (rx.unsigned, rx.foreign.len()),
+            (50, 1),
+            "one octet differs in every other one"
+        );
+        let damaged: Vec<_> = frames.into_iter().skip(1).step_by(2).collect();
+        let rx = received(&measure, None, &damaged);
+        assert_eq!((rx.unsigned, rx.foreign.len()), (100, 0));
     }
 
     #[test]
@@ -276,8 +296,11 @@ mod tests {
     fn a_flow_of_signed_frames_is_known_as_such_in_its_first_batch() {
         for key in [None, Some(9), Some(7)] {
             let flows = Some(FlowSettings::default());
-            let rx =
-                received(&Measure { key, flows, ..Measure::default() }, None, &run(9, 0..64, 0));
+            let rx = received(
+                &Measure { key, flows, ..Measure::default() },
+                None,
+                &run(OTHER, 0..64, 0),
+            );
             let flows = rx.flows.as_ref().unwrap();
             let known: Vec<_> = flows.table.iter().map(|flow| &flow.value.sequence).collect();
             assert!(matches!(known[..], [kinds::Recognised::Signed(Some(0))]), "{known:?}");

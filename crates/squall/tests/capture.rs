@@ -185,8 +185,11 @@ fn parse(text: &str) -> Result<Profile, Box<dyn Error>> {
 
 fn capture(folder: &Folder, way: Way) -> Capture {
     let compressed = way.compress.map_or(String::new(), |method| format!(".{}", method.suffix()));
+    let file = folder.0.join(format!("out.{}{compressed}", way.suffix));
+    // Of another capture of the same test.
+    let _ = std::fs::remove_file(&file);
     let mut options = Options {
-        file: Some(folder.0.join(format!("out.{}{compressed}", way.suffix))),
+        file: Some(file),
         format: if way.suffix == "pcapng" {
             Format::Pcapng
         } else {

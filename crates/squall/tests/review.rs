@@ -350,7 +350,7 @@ fn load(templates: &[(&str, u16, &str)]) -> Profile {
         "[ports]\nA = \"loop:join\"\nB = \"loop:join\"\n[flows]\ndrain = \"2 s\"\n".to_owned();
     for (name, port, more) in templates {
         text += &format!(
-            "[[template]]\nname = \"{name}\"\nport = {port}\n{more}\n\
+            "[[template]]\nname = \"{name}\"\nlisten = {port}\n{more}\n\
              clients = \"16.0.0.1-16.0.0.50\"\nservers = \"48.0.0.1\"\n\
              client = ['send \"ping\"', \"recv 4\"]\nserver = [\"recv 4\", 'send \"pong\"']\n"
         );
