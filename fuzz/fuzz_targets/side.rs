@@ -6,8 +6,8 @@
 use libfuzzer_sys::fuzz_target;
 use squall_apps::Program;
 use squall_flows::{
-    Arrival, Came, Cps, Ends, FrameOutput, Load, Near, Network, Order, Pool, Role, Side, SideSettings,
-    Spacing, Template, Wrap,
+    Arrival, Came, Cps, Ends, FrameOutput, Load, Near, Network, Order, Pool, Role, Side,
+    SideSettings, Spacing, Template, Wrap,
 };
 use squall_tcp::Tunables;
 use squall_units::{Cut, MacAddr, Nanos};
@@ -118,7 +118,11 @@ fuzz_target!(|data: &[u8]| {
             (played, changes) = (joined, changes + 1);
         }
         let claims = side.claims(frame);
-        assert_eq!(claims, side.receive(now, frame, Came::default(), Near::default()), "{frame:02x?}");
+        assert_eq!(
+            claims,
+            side.receive(now, frame, Came::default(), Near::default()),
+            "{frame:02x?}"
+        );
         side.advance(now);
         side.begin(now, 4);
         side.transmit(now, &mut out);

@@ -168,7 +168,12 @@ def many(
             + [f'rate = "{pps} pps"', f'start_delay = "{start}"', 'port = "A"', "latency = true"],
             "replays": ["[[replay]]", f'files = "{capture}"', f'rate = "{pps} pps"', "loops = 0"]
             + [f'start = "{start}"', 'port = "A"'],
-            "templates": ["[[template]]", 'app = "dns"', f"cps = {pps}", f"listen = {2000 + number}"]
+            "templates": [
+                "[[template]]",
+                'app = "dns"',
+                f"cps = {pps}",
+                f"listen = {2000 + number}",
+            ]
             + [f'start = "{start}"', 'clients = "clients"', 'servers = "servers"'],
             "attacks": ["[[attack]]", 'template = "udp-flood"', f"rate = {pps}"]
             + [f'start = "{start}"', 'port = "A"', "repeat = 100"],
