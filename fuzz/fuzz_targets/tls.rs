@@ -119,6 +119,9 @@ impl FlowSocket for Fake {
     fn now(&self) -> Nanos {
         Nanos(1 << 40)
     }
+    fn due(&self) -> Nanos {
+        self.now()
+    }
     fn id(&self) -> FlowId {
         FlowId(3)
     }

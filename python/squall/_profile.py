@@ -548,7 +548,6 @@ class Profile:
     >>> profile.add(squall.Stream(name="web", packet="eth/ipv4/udp", rate="1 kpps"))
     >>> print(profile.to_toml())  # doctest: -NORMALIZE_WHITESPACE
     schema = 1
-    seed = 1
     duration = "1 s"
     <BLANKLINE>
     [ports]
@@ -692,7 +691,7 @@ class Profile:
         import squall
         <BLANKLINE>
         profile = squall.Profile(
-            seed=1,
+            ports={"A": "null:"},
         ...
 
         Raises

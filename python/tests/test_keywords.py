@@ -18,7 +18,7 @@ def test_an_unknown_keyword_names_the_nearest_whoever_takes_it() -> None:
     run: Any = squall.Session(profile).start
     calls: list[tuple[Any, dict[str, Any], str]] = [
         (squall.Stream, {"pakcet": "eth"}, "Stream.*'pakcet': did you mean 'packet'"),
-        (squall.Template, {"prot": 80}, "Template.*did you mean 'port'"),
+        (squall.Template, {"lisen": 80}, "Template.*did you mean 'listen'"),
         (squall.Profile, {"stream": []}, "Profile.*did you mean 'streams'"),
         (squall.info, {"path": "x", "filtr": "udp"}, r"info\(\).*did you mean 'filter'"),
         (squall.edit, {"files": "x", "out": "y", "merg": True}, "did you mean 'merge'"),
@@ -70,7 +70,7 @@ def test_a_capture_is_split_as_a_replay_then_is(tmp_path: pathlib.Path) -> None:
     capture, cache = tmp_path / "in.pcap", tmp_path / "in.cache"
     for net, mode in ("10.0.0", "wb"), ("20.0.0", "ab"):
         one = tmp_path / "one.pcap"
-        squall.send(f"pcap:{one}", f"eth/ipv4(src={net}.1)/udp", rate="1 kpps", count=5)
+        squall.send(f"pcap:{one}", f"eth/ipv4(src={net}.1)/udp", rate="1 kpps", count=5, force=True)
         octets = one.read_bytes()
         capture.open(mode).write(octets if mode == "wb" else octets[24:])
     prepared = squall.prep(capture, cache, split=("cidr", "10.0.0.0/8"), exclude="P:1")

@@ -433,6 +433,8 @@ def test_a_load_is_changed_while_it_runs(loop: Address) -> None:
         with pytest.raises(ValueError, match="one of cps"):
             run.set_load("web")
         until(begun)
+        # Steady figures are of 0.1 s or more.
+        time.sleep(0.3)
         run.stop()
         report = run.finish()
     assert report.flows is not None and report.flows.total.client is not None

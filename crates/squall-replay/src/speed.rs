@@ -93,10 +93,10 @@ impl Speed {
         // Slower ones would silently be as fast as the slowest that fits.
         let too_slow = match (self, gap) {
             (Self::Rate(rate), Gap::PerFrame { .. }) => {
-                u128::from(rate.den) * PICOS / u128::from(rate.num) >> 62 > 0
+                (u128::from(rate.den) * PICOS / u128::from(rate.num)) >> 62 > 0
             }
             (Self::Rate(rate), Gap::PerOctet { .. }) => {
-                u128::from(rate.den) * 8 * PICOS / u128::from(rate.num) >> 47 > 0
+                (u128::from(rate.den) * 8 * PICOS / u128::from(rate.num)) >> 47 > 0
             }
             _ => false,
         };

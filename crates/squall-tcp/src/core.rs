@@ -66,7 +66,7 @@ pub(crate) struct Core<S> {
     /// When the packet that is received next arrived, in real time; 0: now.
     pub arrived: Nanos,
     /// When the flow that is begun next was due, on the clock of timers; 0: now.
-    pub due: Nanos,
+    pub begins: Nanos,
     /// When what is happening was due: the clock of timers, and ticks of real time.
     pub cause: Nanos,
     pub cause_tick: u32,
@@ -190,7 +190,7 @@ impl<S: Copy + Default> Core<S> {
             lag: Nanos::ZERO,
             lag_before: Nanos::ZERO,
             arrived: Nanos::ZERO,
-            due: Nanos::ZERO,
+            begins: Nanos::ZERO,
             cause: Nanos::ZERO,
             cause_tick: 0,
             active: 0,

@@ -50,7 +50,7 @@ impl<A: Application> Stack<A> {
         if self.core.find(hash, &key).is_some() {
             return Err(ConnectError::InUse);
         }
-        let due = std::mem::take(&mut self.core.due);
+        let due = std::mem::take(&mut self.core.begins);
         self.core.caused_at(if due == Nanos::ZERO { now } else { due });
         let tcp_state = if key.udp { State::Udp } else { State::SynSent };
         let Some(flow) = self.core.allocate(class, &key, hash, tcp_state, state) else {
@@ -134,7 +134,7 @@ impl<A: Application> Stack<A> {
 
     /// The flow that is begun next was due at `due`, on the clock of timers.
     pub fn due(&mut self, due: Nanos) {
-        self.core.due = due;
+        self.core.begins = due;
     }
 
     /// The packet that is received next arrived at `at`, in real time. What it causes is then due.
