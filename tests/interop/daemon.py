@@ -431,9 +431,9 @@ def under_way(served, otg=True):
         "runs",
         profile=profile("loop:x", "loop:x"),
         ttl_s=60,
-        options={"capture": {"file": "beside.pcapng"}},
+        options={"capture": {"file": "beside.pcapng"}, "force": True},
     )
-    start("captures", ports=["loop:y"], ttl_s=60, file="alone.pcapng")
+    start("captures", ports=["loop:y"], ttl_s=60, file="alone.pcapng", force=True)
     half = daemon.connect()
     half.sendall(upload(daemon, "half.bin", 9_999_999) + bytes(100_000))
     open_ones.callback(half.close)
