@@ -68,6 +68,7 @@ HOSTS = f"127.0.0.1 localhost lab7.example lab2.example lab1.example\n{SERVER} w
 NOT_RUN = [
     (r"^(pip|sudo (apt|apt-get|dnf)|make|cargo|scripts/\S+) ", "installs or builds"),
     (r"^sudo systemctl ", "needs systemd"),
+    (r"^ssh ", "needs another machine"),
     (r"/sys/kernel/mm/hugepages|modprobe|dpdk-devbind|dpdk:", "needs DPDK and its devices"),
     (
         r"squall cluster |--nodes |--inventory |\"nodes\": ",
@@ -138,6 +139,8 @@ def written(text):
     names = re.findall(r"(?: -w|--write|--capture)[ =]([\w./-]+)", text)
     names += re.findall(r"pcap:([\w./-]+)(?![\w./-]|,read)", text)
     names += [words.split()[-1] for words in re.findall(r"squall edit((?: [^-\s]\S*)+)", text)]
+    if re.search(r"squall attack\b", text) and not re.search(r" (-i|--port)[ =]", text):
+        names.append("attacks.pcap")
     return [name for name in names if name != "-"]
 
 
@@ -332,7 +335,7 @@ def store(folder, pages):
         (files / name).write_text(own.replace("sid:9100002;", "sid:9000001;"))
     squall("attack", "local.rules", "--near-miss", "also")
     copies("attacks.labels.csv", "out.csv", "out.labels.csv", "t.csv", "truth.csv")
-    squall("attack", "local.rules", "--labels", "truth.jsonl")
+    squall("attack", "local.rules", "--labels", "truth.jsonl", "--force")
     alerts(files)
 
     (files / "users.csv").write_text(

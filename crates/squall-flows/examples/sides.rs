@@ -6,8 +6,8 @@
 
 use squall_apps::Program;
 use squall_flows::{
-    Arrival, Ends, FrameOutput, Load, Network, Order, Pool, Role, Side, SideSettings, Template,
-    Think,
+    Arrival, Came, Ends, FrameOutput, Load, Network, Order, Pool, Role, Side, SideSettings,
+    Template, Think,
 };
 use squall_tcp::{Near, Tunables};
 use squall_units::{Cut, MacAddr, Nanos};

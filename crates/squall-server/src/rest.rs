@@ -55,7 +55,7 @@ pub async fn read<B: Body<Data = Bytes> + Unpin>(mut body: B, most: u64) -> Opti
     }
     let all = async {
         let mut octets = 0;
-        while let Some(frame) = (&mut body).frame().await {
+        while let Some(frame) = body.frame().await {
             // One that has gone away has nothing more to say.
             let Ok(frame) = frame else { return true };
             octets += frame.data_ref().map_or(0, |data| data.len() as u64);
