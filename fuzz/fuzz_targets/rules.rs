@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(text);
     let mut variables = Variables::standard();
     variables.read(&text);
-    let set = Reader { disabled: flags & 1 == 1 }.parse(&text, &variables);
+    let set = Reader { disabled: flags & 1 == 1, ..Reader::default() }.parse(&text, &variables);
 
     let lines = text.split('\n').count();
     assert!(set.rules.len() + set.problems.len() <= lines);
