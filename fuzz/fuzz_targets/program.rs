@@ -117,6 +117,9 @@ impl FlowSocket for Fake {
     fn now(&self) -> Nanos {
         self.now
     }
+    fn due(&self) -> Nanos {
+        self.now()
+    }
     fn id(&self) -> FlowId {
         FlowId(3)
     }
