@@ -162,6 +162,8 @@ struct Out {
     counters: PortTx,
     /// Frames received that have no receive time stamp.
     uncertain: u64,
+    /// When the earliest was due of what the side owed as the turn began; picoseconds, without lag.
+    owed: Option<u64>,
 }
 
 /// The wire of a port on virtual time. A link in memory takes any number of frames in no time, so a
@@ -316,6 +318,7 @@ impl Player {
                 blocked: Blocked::default(),
                 counters: PortTx { port, source: SourceKind::Flows, ..PortTx::default() },
                 uncertain: 0,
+                owed: None,
             },
             virtual_now: (self.clock == Clock::Virtual).then_some(Nanos::ZERO),
             held: VecDeque::new(),
@@ -431,10 +434,11 @@ impl Source for Player {
     }
 
     fn owe(&mut self, outlets: &mut Outlets) {
-        for port in &self.ports {
+        for port in &mut self.ports {
             let due = port.side.next_due().filter(|_| port.out.has_room());
-            if let Some(due) = due {
-                outlets.owe(port.out.member, self.clock.since_start(due).0);
+            port.out.owed = due.map(|due| self.clock.since_start(due).0);
+            if let Some(due) = port.out.owed {
+                outlets.owe(port.out.member, due);
             }
         }
     }
@@ -793,19 +797,16 @@ impl Out {
     fn credit(&mut self, sent: usize, turn: &mut Turn<'_>) {
         let outlet = turn.outlets.of_mut(self.member);
         let before = (self.counters.packets, self.counters.octets);
-        let at = turn.watch.last();
-        // Mostly all were due in the same bin of the audit.
-        let (mut bin, mut packets, mut octets) = (self.hand[self.done].2 >> BIN_TICKS, 0, 0);
+        // It may have been stopped since the turn began.
+        let at = turn.watch.now();
         let mut longest = 0;
         let audited = turn.clock != Clock::Virtual;
         for (len, cut, due) in &self.hand[self.done..self.done + sent] {
             let segments = u64::from(cut.segments(*len));
             let size = if cut.is_whole() { u64::from(len + FCS_LEN) } else { cut.octets(*len) };
-            if audited && due >> BIN_TICKS != bin {
-                outlet.audit_due(due_of(turn.clock, at, bin << BIN_TICKS), packets, octets);
-                (bin, packets, octets) = (due >> BIN_TICKS, 0, 0);
+            if audited {
+                outlet.audit_due(due_of(turn.clock, at, *due), segments, size);
             }
-            (packets, octets) = (packets + segments, octets + size);
             longest = longest.max(len + FCS_LEN);
             self.counters.packets += segments;
             self.counters.octets += size;
@@ -815,10 +816,12 @@ impl Out {
             }
         }
         if audited {
-            outlet.audit_due(due_of(turn.clock, at, bin << BIN_TICKS), packets, octets);
             let (packets, octets) =
                 (self.counters.packets - before.0, self.counters.octets - before.1);
             outlet.audit_left(turn.clock.since_start(at).0, packets, octets, longest);
+            if let Some(due) = self.owed {
+                outlet.left(turn.clock.since_start(at).0, due);
+            }
             if self.uncertain > 0 {
                 outlet.audit_uncertain(std::mem::take(&mut self.uncertain));
             }
@@ -870,9 +873,8 @@ struct Room<'a> {
     longest: usize,
 }
 
-/// A tick of the flows' stack is 2^16 ns, a bin of the audit four of them.
+/// A tick of the flows' stack is 2^16 ns.
 const TICK_BITS: u32 = 16;
-const BIN_TICKS: u32 = 2;
 /// Timers and arrivals may be later than the turn's beginning by so much: the turn takes some time.
 const SLIP: Nanos = Nanos(100_000);
 

@@ -46,6 +46,17 @@ impl PortPace {
         traffic
     }
 
+    /// Frames left at `at`, the first of which was due at `due`: no later than an allowance, or the
+    /// rest becomes lag before any more may follow. A sender that was stopped after it had decided
+    /// what to send sends that late, and may not add as much again at once.
+    #[inline]
+    pub fn left(&self, at: u64, due: u64, allowance: Allowance) {
+        let late = self.clock.traffic(at).saturating_sub(due);
+        if late > allowance.0 && self.clock.hurries_since().is_none() {
+            self.owing(at, due, 0, allowance);
+        }
+    }
+
     /// Until `now`; `over`: nothing more is sent.
     pub fn so_far(&self, clock: Clock, now: Nanos, over: bool) -> PortPacing {
         if clock == Clock::Virtual {
@@ -56,6 +67,47 @@ impl PortPace {
             moved: self.clock.moved(),
             hurries_since: self.clock.hurries_since(),
             uncertain: self.audit.uncertain(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_program::audit::{Auditor, bin};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000_000;
+
+    /// A sender of 100 frames a millisecond that looks at its schedule every 50 us, and now and then
+    /// is stopped for 8 ms; after that it decides to send what may follow at once, and is stopped
+    /// again before it does.
+    #[test]
+    fn a_stop_between_deciding_and_sending_adds_no_more_at_once() {
+        for again in [0, 2 * MS, 8 * MS] {
+            let pace =
+                PortPace::new(Planned { end: Some(Picos(10_000 * MS)), ..Planned::default() });
+            let mut auditor = Auditor::new(&pace.audit);
+            let allowance = Allowance::of(Some(100_000.0));
+            let (mut now, mut next) = (0, 0);
+            for turn in 1..20_000 {
+                now += MS / 20;
+                let stop = if turn % 4000 == 0 { 8 * MS } else { 0 };
+                now += stop;
+                let horizon = pace.owing(now, next, MS / 20, allowance);
+                now += again.min(stop);
+                let first = next;
+                while next <= horizon {
+                    auditor.due(bin(next + pace.clock.lag(now)), 1, 64);
+                    auditor.left(bin(now), 1, 64, 64);
+                    next += MS / 100;
+                }
+                if next > first {
+                    pace.left(now, first, allowance);
+                }
+            }
+            let worst = pace.audit.worst(now, true).unwrap();
+            assert!(!worst.is_excess(), "stopped again for {again} ps: {worst:?}");
         }
     }
 }

@@ -924,7 +924,11 @@ impl Replayer {
                     .for_each(|frame| frame.progress = progress);
                 if !later {
                     let outlet = turn.outlets.of_mut(out.member);
-                    out.credit(chunk, frames, (before, after), (self.clock, self.warp), outlet);
+                    let times = (before, after);
+                    let due = out.credit(chunk, frames, times, (self.clock, self.warp), outlet);
+                    if let Some(due) = due.filter(|_| self.late == Late::Smooth) {
+                        outlet.left(self.clock.since_start(after).0, due.0);
+                    }
                 } else {
                     if out.under_way == 0 {
                         out.oldest = self.next;
@@ -1302,7 +1306,8 @@ impl Out {
         Ok(fates.len())
     }
 
-    /// The port has taken these frames of `chunk`, between the two instants.
+    /// The port has taken these frames of `chunk`, between the two instants; when the first of them
+    /// was due, of those that have an instant.
     #[inline]
     fn credit(
         &mut self,
@@ -1311,10 +1316,10 @@ impl Out {
         (before, after): (Nanos, Nanos),
         (clock, warp): (Clock, Warp),
         outlet: &mut Outlet,
-    ) {
+    ) -> Option<Picos> {
         let sent = frames.len() as u64;
         if sent == 0 {
-            return;
+            return None;
         }
         let counters = &mut self.counters;
         counters.packets += sent;
@@ -1323,12 +1328,14 @@ impl Out {
             .iter()
             .map(|frame| frame.due)
             .filter(|&due| due != Departure::AT_ONCE);
+        let mut first_due = None;
         if clock != Clock::Virtual
             && let Some(oldest) = due.next()
         {
             let newest = due.next_back().unwrap_or(oldest);
             let (oldest, newest) = (warp.real(oldest.0), warp.real(newest.0));
             self.audit.left_in_row((first, oldest), (took, newest), sent);
+            first_due = Some(Picos(oldest));
         }
         let each = (took - first) / sent;
         let mut errors = [0; BATCH];
@@ -1341,18 +1348,10 @@ impl Out {
                 Departure::AT_ONCE => took,
                 due => warp.real(due.0) + lag,
             };
-            // Mostly all were due in the same bin of the audit.
-            let (mut at, mut packets, mut octets) = (due(&chunk.departures[frames.start]), 0, 0);
             for frame in &chunk.departures[frames.clone()] {
-                let due = due(frame);
-                if bin(due) != bin(at) {
-                    outlet.audit_due(at, packets, octets);
-                    (at, packets, octets) = (due, 0, 0);
-                }
-                (packets, octets) = (packets + 1, octets + u64::from(frame.len + FCS_LEN));
+                outlet.audit_due(due(frame), 1, (frame.len + FCS_LEN).into());
                 longest = longest.max(frame.len + FCS_LEN);
             }
-            outlet.audit_due(at, packets, octets);
         }
         for (i, frame) in (1..).zip(&chunk.departures[frames.clone()]) {
             counters.octets += u64::from(frame.len + FCS_LEN);
@@ -1378,6 +1377,7 @@ impl Out {
         if let Some(print) = &mut counters.fingerprint {
             frames.for_each(|i| print.merge(fingerprint(chunk.frame(i), Cut::WHOLE)));
         }
+        first_due
     }
 }
 

@@ -374,6 +374,12 @@ impl Outlet {
         self.pace.clock.real(due)
     }
 
+    /// Paced frames have left at `at`, the first of which was due at `due`, without lag.
+    #[inline]
+    pub fn left(&self, at: u64, due: u64) {
+        self.pace.left(at, due, self.allowance);
+    }
+
     /// By how much traffic time is less than real time.
     #[inline]
     pub fn lag(&self, at: u64) -> u64 {

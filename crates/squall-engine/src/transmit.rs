@@ -892,6 +892,9 @@ impl Transmitter {
         }
         if oldest != u64::MAX {
             self.audit.left_in_row((first, oldest), (took, newest), packets_of_all);
+            if self.paced {
+                outlet.left(took, oldest);
+            }
         }
         if !virtual_time {
             outlet.audit_left(took, packets_of_all, octets_of_all, longest);

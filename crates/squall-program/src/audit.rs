@@ -8,7 +8,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 use squall_units::{Nanos, Picos};
@@ -79,6 +79,7 @@ pub struct PortAudit {
     open: AtomicU64,
     /// Frames that answered received ones whose instant is not known exactly.
     uncertain: AtomicU64,
+    given_up: AtomicBool,
 }
 
 /// A worker's end of a [`PortAudit`].
@@ -88,6 +89,15 @@ pub struct Auditor {
     bins: Arc<Bins>,
     /// When bins are to be added up next.
     next: u64,
+    /// What was due of the hand-over under way, as far as it was due in one bin.
+    due: Due,
+}
+
+#[derive(Debug, Default)]
+struct Due {
+    bin: u64,
+    frames: u64,
+    octets: u64,
 }
 
 impl Auditor {
@@ -96,12 +106,34 @@ impl Auditor {
         let slots = (0..SLOTS).map(|_| slot()).collect();
         let bins = Arc::new(Bins { slots, longest: AtomicU64::new(0) });
         audit.judge().join(bins.clone());
-        Self { audit: audit.clone(), bins, next: EVERY }
+        Self { audit: audit.clone(), bins, next: EVERY, due: Due::default() }
     }
 
-    /// Frames left in `bin`, and their octets with FCS; the longest of them has `longest`.
+    /// Frames of a hand-over were due in `bin`, and their octets with FCS. [`Auditor::left`] follows.
+    #[inline]
+    pub fn due(&mut self, bin: u64, frames: u64, octets: u64) {
+        // Mostly all of a hand-over were due in the same bin.
+        if bin != self.due.bin {
+            self.count_due();
+            self.due.bin = bin;
+        }
+        self.due.frames += frames;
+        self.due.octets += octets;
+    }
+
+    #[inline]
+    fn count_due(&mut self) {
+        let Due { bin, frames, octets } = std::mem::take(&mut self.due);
+        if frames > 0 {
+            self.bins.add(bin.max(self.audit.open.load(Relaxed)), DUE, frames, octets);
+        }
+    }
+
+    /// The frames of a hand-over left in `bin`, and their octets with FCS; the longest of them has
+    /// `longest`.
     #[inline]
     pub fn left(&mut self, bin: u64, frames: u64, octets: u64, longest: u64) {
+        self.count_due();
         self.bins.add(bin.max(self.audit.open.load(Relaxed)), LEFT, frames, octets);
         if longest > self.bins.longest.load(Relaxed) {
             self.bins.longest.store(longest, Relaxed);
@@ -110,12 +142,6 @@ impl Auditor {
             self.next = bin + EVERY;
             self.audit.add_up(bin.saturating_sub(HELD));
         }
-    }
-
-    /// Of those that left, these were due in `bin`.
-    #[inline]
-    pub fn due(&mut self, bin: u64, frames: u64, octets: u64) {
-        self.bins.add(bin.max(self.audit.open.load(Relaxed)), DUE, frames, octets);
     }
 
     /// Frames whose due instant is known only roughly.
@@ -165,13 +191,16 @@ impl PortAudit {
     fn add_up(&self, until: u64) {
         if let Ok(mut judge) = self.judge.try_lock() {
             self.open.store(until, Relaxed);
-            judge.add_up(until);
+            judge.add_up(until, self.given_up.load(Relaxed));
         }
     }
 
     /// From now on nothing is judged: that the port does not keep to its schedule is known.
     pub fn give_up(&self) {
-        self.judge().given_up = true;
+        // Mostly it has been said before.
+        if !self.given_up.load(Relaxed) {
+            self.given_up.store(true, Relaxed);
+        }
     }
 
     /// All that was counted before `now`, picoseconds; then the worst window. Of a run that goes
@@ -180,7 +209,7 @@ impl PortAudit {
         let until = if over { bin(now) + 2 } else { bin(now).saturating_sub(HELD) };
         let mut judge = self.judge();
         self.open.fetch_max(until, Relaxed);
-        judge.add_up(until);
+        judge.add_up(until, self.given_up.load(Relaxed));
         judge.worst
     }
 
@@ -198,7 +227,6 @@ struct Judge {
     before: Vec<Sums>,
     next: u64,
     worst: Option<Surplus>,
-    given_up: bool,
 }
 
 impl Judge {
@@ -207,7 +235,7 @@ impl Judge {
         self.before.resize(RING, [0; 4]);
     }
 
-    fn add_up(&mut self, until: u64) {
+    fn add_up(&mut self, until: u64, given_up: bool) {
         if self.before.is_empty() {
             return;
         }
@@ -231,7 +259,7 @@ impl Judge {
             let left = sums[LEFT] > self.before[self.next as usize % RING][LEFT];
             self.next += 1;
             self.before[self.next as usize % RING] = sums;
-            if left && !self.given_up {
+            if left && !given_up {
                 self.look();
             }
         }
