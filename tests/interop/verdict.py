@@ -47,6 +47,8 @@ CPS = 2000
 FLOW_LIMIT, FLOW_DEPTH = 3000, 20
 # Slow sources that are many, evenly apart: a device sees their sum.
 MANY, SLOW = 40, 20
+# Frames a second that no port comes to.
+FASTEST = 40_000_000
 MANY_KINDS = ["streams", "replays", "templates", "attacks"]
 # What the timers of flows bring about: calls of 50 packets a second, users who think.
 LOADS = {
@@ -723,30 +725,36 @@ def quiet_runs(matrix: Matrix, runs: int) -> bool:
         if matrix.lacks(cell):
             continue
         base = matrix.arguments(cell)
-        fastest = [*base[: base.index("-r")], "-r", "max", "-d", "1s"]
+        base = base[: base.index("-r")]
         if port in KERNEL:
             matrix.network.fresh()
         prefix = matrix.network.command() if port in KERNEL else []
-        report = json.loads(
-            run(*prefix, SQUALL, *fastest, "-q", "--json", "-", "--allow-invalid").stdout
-        )
-        half = int(report["streams"][0]["tx_packets"] / report["duration_s"] / 2)
-        one = [*base[: base.index("-r")], "-r", f"{half}pps", "-d", f"{matrix.seconds}s"]
         profile = matrix.folder / "many.toml"
         sink = "loop" if port == "loop" else "af_packet"
         ports = [f"{port}:a0", f"{sink}:b0"] if port in KERNEL else ["loop:v", "loop:v"]
-        pps = half // MANY
-        profile.write_text(many("streams", ports, f"{matrix.seconds}s", matrix.capture, pps))
-        for sources, command in [(1, one), (MANY, ["run", str(profile)])]:
-            done = [
-                run(*prefix, SQUALL, *command, "-q", "--json", "-", ok=(0, 4)) for _ in range(runs)
-            ]
+
+        def one(pps, seconds):
+            rate = "max" if pps is None else f"{pps}pps"
+            return [*base, "-r", rate, "-d", f"{seconds}s"]
+
+        def forty(pps, seconds):
+            each = (pps or FASTEST) // MANY
+            profile.write_text(many("streams", ports, f"{seconds}s", matrix.capture, each))
+            return ["run", str(profile)]
+
+        def report(command, ok):
+            return json.loads(run(*prefix, SQUALL, *command, "-q", "--json", "-", ok=ok).stdout)
+
+        for sources, command in [(1, one), (MANY, forty)]:
+            fastest = report(command(None, 1), (0, 4))
+            sent = sum(stream["tx_packets"] for stream in fastest["streams"])
+            half = int(sent / fastest["duration_s"] / 2)
+            done = [report(command(half, matrix.seconds), (0, 4)) for _ in range(runs)]
             good &= enough_valid(f"{port}, {sources} streams", half, done)
     return good
 
 
-def enough_valid(what: str, pps: int, done: list[subprocess.CompletedProcess[str]]) -> bool:
-    reports = [json.loads(one.stdout) for one in done]
+def enough_valid(what: str, pps: int, reports: list[dict]) -> bool:
     valid = [report["verdict"]["valid"] for report in reports]
     steal = [report["contention"]["steal_s"] / report["duration_s"] for report in reports]
     quiet = [v for v, part in zip(valid, steal, strict=True) if part <= 0.15]
@@ -756,7 +764,7 @@ def enough_valid(what: str, pps: int, done: list[subprocess.CompletedProcess[str
     enough = sum(quiet) >= 0.95 * len(quiet)
     print(
         f"{'ok     ' if enough else 'FAILED '} {what} at {pps} pps, half of what it can do: "
-        f"{sum(valid)} of {len(done)} VALID, {sum(quiet)} of {len(quiet)} with at most 15 % steal",
+        f"{sum(valid)} of {len(reports)} VALID, {sum(quiet)} of {len(quiet)} with at most 15 % steal",
         flush=True,
     )
     for text, count in reasons.most_common(3):

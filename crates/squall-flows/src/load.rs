@@ -158,9 +158,9 @@ pub struct Limits {
 
 /// How long open flows have to end unless told otherwise.
 pub const DRAIN: Nanos = Nanos(5_000_000_000);
-/// How late an arrival may begin unless told otherwise: a hiccup of the machine is caught up with,
-/// a backlog is not made.
-pub const PATIENCE: Nanos = Nanos(20_000_000);
+/// How late an arrival may begin unless told otherwise: what a stop of the machine delayed begins
+/// later, as all that the port sends; a backlog is not made.
+pub const PATIENCE: Nanos = Nanos(1_000_000_000);
 
 impl Default for Load {
     fn default() -> Self {

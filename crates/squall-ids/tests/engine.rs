@@ -475,7 +475,10 @@ fn record() -> Result<std::path::PathBuf, String> {
         std::path::PathBuf::from(std::env::var_os("IDS_ORACLE").unwrap_or_else(|| root.into()));
     match folder.join("s2.pcap.xz").try_exists() {
         Ok(true) => Ok(folder),
-        _ => Err(format!("no record in {}; IDS_ORACLE names another folder", folder.display())),
+        _ => Err(format!(
+            "no record in {} (not in this project): IDS_ORACLE names another folder",
+            folder.display()
+        )),
     }
 }
 

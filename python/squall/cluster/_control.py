@@ -86,8 +86,8 @@ class Settings:
     on_loss : str
         ``end`` the run of all nodes when one is lost, or ``continue`` on the others.
     lead_s : float
-        From the order to start until the start, at least. It grows with the number of nodes and
-        their round trips.
+        From the order to start until the start, at least; a node that has not answered in half of
+        it ends the run. It grows with the number of nodes and their round trips.
     max_drift_ppb : float
     linger_s : float
         How long nodes receive after the last frame has left.
@@ -95,7 +95,7 @@ class Settings:
 
     lease_s: float = 2.0
     on_loss: str = "end"
-    lead_s: float = 0.3
+    lead_s: float = 1.0
     max_drift_ppb: float = 100_000.0
     linger_s: float = 0.0
 

@@ -977,6 +977,23 @@ fn calls_stay_apart_after_stalls_and_count_from_when_they_were_due() {
 }
 
 #[test]
+fn a_counted_load_begins_all_of_its_flows_whatever_stops_it() {
+    let mut of = load(open(50));
+    of.limits.flows = Some(6);
+    let Lab { sides: [mut clients, _], .. } = Lab::new(&of);
+    // It is stopped before the second flow, until the last one has been due for long.
+    let begun: usize = [1, 400]
+        .map(|ms| {
+            clients.advance(Nanos(ms * MS));
+            clients.begin(Nanos(ms * MS), 64)
+        })
+        .into_iter()
+        .sum();
+    let total = clients.statistics(false).total().client;
+    assert_eq!((begun, total.not_begun.total()), (6, 0), "{total:?}");
+}
+
+#[test]
 fn both_ends_over_udp_count_the_same_calls_whoever_is_late() {
     let speech = |mut program: Program, pause: u64| {
         for instruction in &mut program.instructions {

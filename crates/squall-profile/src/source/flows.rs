@@ -44,7 +44,7 @@ table! {
         /// The time that open flows have at the end before they are aborted and counted. Default 5
         /// s.
         drain: Nanos,
-        /// How late a flow may begin; later ones are not begun, and counted as late. Default 20 ms.
+        /// How late a flow may begin; later ones are not begun, and counted as late. Default 1 s.
         patience: Nanos,
         /// Addresses and encapsulation of the clients' packets.
         client_network: NetworkTable,
