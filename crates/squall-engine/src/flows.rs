@@ -16,8 +16,9 @@ use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, Timestamps, TxBat
 use squall_units::{Cut, Division, FCS_LEN, L1_OVERHEAD, Nanos, Picos};
 
 use crate::{
-    Clock, Command, Counters, OpenFlows, PortTx, Snapshot, SourceKind,
+    Clock, Counters, OpenFlows, PortTx, Snapshot, SourceKind,
     clock::{Stalls, Watch},
+    command::{Action, Command, Content},
     relay::Relay,
     source::{Member, Outlets, Rest, Sink, Source, Turn},
     transmit::{Blocked, LINK_DOWN, OVERTIME},
@@ -514,25 +515,24 @@ impl Source for Player {
                 act(&mut port.side, now);
             });
         };
-        match command {
-            Command::Pause(None) => each(&|side, now| side.pause(now, None)),
-            Command::Resume(None) => each(&|side, now| side.resume(now, None)),
-            Command::PauseTemplate(template) => {
-                each(&|side, now| side.pause(now, Some(*template as usize)));
-            }
-            Command::ResumeTemplate(template) => {
-                each(&|side, now| side.resume(now, Some(*template as usize)));
-            }
-            Command::Begin(Part::Template(template)) => {
+        let Some(template) = command.template() else { return 0 };
+        match &command.action {
+            Action::Pause => each(&|side, now| side.pause(now, template)),
+            Action::Resume => each(&|side, now| side.resume(now, template)),
+            Action::Begin => {
                 let at = self.clock.instant(at);
-                self.ports.iter_mut().for_each(|port| port.side.begin_template(at, *template));
+                for (port, number) in
+                    self.ports.iter_mut().flat_map(|port| template.map(|n| (port, n)))
+                {
+                    port.side.begin_template(at, number);
+                }
             }
-            Command::Load(load) => {
+            Action::Replace(Content::Load(load)) => {
                 each(&|side, now| side.change(now, load));
                 return u64::from(!self.ports.is_empty());
             }
-            Command::Ignore(senders) => each(&|side, _| side.ignore(senders)),
-            Command::Stop => self.stop(turn.watch),
+            Action::Ignore(senders) => each(&|side, _| side.ignore(senders)),
+            Action::Stop => self.stop(turn.watch),
             _ => {}
         }
         0

@@ -27,9 +27,10 @@ use squall_stats::Histogram;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Busy, Clock, Command, PortTx, StreamTx,
+    Busy, Clock, PortTx, StreamTx,
     after::is_awaited,
     clock::{Stalls, thread_cpu_time},
+    command::{Action, Content, Rate},
     supervisor::{END_OF_TIME, end_of},
     transmit::{LINK_DOWN, MOST_COUNTED, OVERTIME},
 };
@@ -413,45 +414,34 @@ impl Driver {
         }
     }
 
-    pub fn apply(&mut self, control: &Command, at: Picos) {
+    /// `number`: of the stream; `None`: of all.
+    pub fn apply(&mut self, number: Option<u32>, action: &Action, at: Picos) {
         if self.done {
             return;
         }
-        let chosen = |number: Option<u32>| -> Vec<usize> {
-            (0..self.streams.len())
-                .filter(|&i| number.is_none_or(|n| n == self.streams[i].0))
-                .collect()
-        };
-        match control {
-            Command::Stop => {
+        let which: Vec<usize> = (0..self.streams.len())
+            .filter(|&i| number.is_none_or(|number| number == self.streams[i].0))
+            .collect();
+        match action {
+            Action::Stop => {
                 self.end = self.end.min(at);
                 self.layout.set_end(&Shared(&*self.remote), at);
             }
-            // The supervisor has refused them.
-            Command::Add(..) | Command::Limit(_) | Command::Step(_) | Command::Begin(_) => {}
-            Command::PauseTemplate(_) | Command::ResumeTemplate(_) | Command::Load(_) => {}
-            Command::Ignore(_) => {}
-            // Frames with stamps are not made here where there is one.
-            Command::Clock(_) => {}
-            Command::PauseReplay(_) | Command::ResumeReplay(_) | Command::Speed(..) => {}
-            Command::Pause(number) if self.down.since.is_some() => {
-                chosen(*number).into_iter().for_each(|i| self.down.held[i] = false);
+            Action::Pause if self.down.since.is_some() => {
+                which.into_iter().for_each(|i| self.down.held[i] = false);
             }
-            Command::Resume(number) if self.down.since.is_some() => {
+            Action::Resume if self.down.since.is_some() => {
                 let m = Shared(&*self.remote);
                 let paused = |i: &usize| self.layout.is_paused(&m, *i);
-                chosen(*number).into_iter().filter(paused).for_each(|i| self.down.held[i] = true);
+                which.into_iter().filter(paused).for_each(|i| self.down.held[i] = true);
             }
-            Command::Pause(number) => {
-                let which = chosen(*number);
+            Action::Pause => {
                 self.change(|layout, m| which.iter().for_each(|&i| layout.pause(m, i, at)));
             }
-            Command::Resume(number) => {
-                let which = chosen(*number);
+            Action::Resume => {
                 self.change(|layout, m| which.iter().for_each(|&i| layout.resume(m, i, at)));
             }
-            Command::Rate(number, gap) => {
-                let which = chosen(Some(*number));
+            Action::Rate(Rate::Gap(gap)) => {
                 which.iter().for_each(|&i| self.streams[i].1.gap = *gap);
                 let allowance = self.is_smooth().then(|| self.allowance());
                 self.change(|layout, m| {
@@ -459,10 +449,12 @@ impl Driver {
                     layout.set_allowance(m, allowance);
                 });
             }
-            Command::Remove(number) => {
-                let which = chosen(Some(*number));
+            Action::Replace(Content::Nothing) => {
                 self.change(|layout, m| which.iter().for_each(|&i| layout.remove(m, i)));
             }
+            // The supervisor has refused new streams, limits and what waits; frames with stamps are
+            // not made here where there is a common clock.
+            _ => {}
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod after;
 mod clock;
+mod command;
 mod cut;
 mod flows;
 mod generate;
@@ -31,6 +32,6 @@ pub use supervisor::{
     EngineError, LinkChanges, MakeTap, Outcome, Ready, Running, Settings, Take, ready, start,
 };
 pub use worker::{
-    Busy, Command, Counters, OpenFlows, PortRx, PortTx, QueueCounters, ReceivedFlows, Snapshot,
-    SourceKind, StreamTx,
+    Busy, Counters, OpenFlows, PortRx, PortTx, QueueCounters, ReceivedFlows, Snapshot, SourceKind,
+    StreamTx,
 };

@@ -25,8 +25,9 @@ use squall_stats::Fingerprint;
 use squall_units::{Cut, FCS_LEN, Nanos, Picos};
 
 use crate::{
-    Clock, Command, Counters, PortTx, Snapshot, SourceKind,
+    Clock, Counters, PortTx, Snapshot, SourceKind,
     clock::Stalls,
+    command::{Action, Command, Rate},
     source::{Budget, Member, Outlet, Outlets, Rest, Source, Turn},
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
@@ -1161,21 +1162,16 @@ impl Source for Replayer {
     }
 
     fn apply(&mut self, command: &Command, at: Picos, turn: &mut Turn<'_>) -> u64 {
-        match command {
-            Command::Pause(None) => self.pause(at, turn),
-            Command::PauseReplay(number) if *number == self.number => self.pause(at, turn),
-            Command::Resume(None) => self.resume(at, turn.outlets),
-            Command::ResumeReplay(number) if *number == self.number => {
-                self.resume(at, turn.outlets)
-            }
-            Command::Speed(number, speed) if *number == self.number => {
-                self.set_speed(at, *speed, turn)
-            }
-            Command::Begin(Part::Replay(number)) if *number == self.number as usize => {
-                self.begin(at);
-            }
-            Command::Step(frames) => self.step(*frames),
-            Command::Stop => self.stop(turn.outlets),
+        if !command.is_for_replay(self.number) {
+            return 0;
+        }
+        match &command.action {
+            Action::Pause => self.pause(at, turn),
+            Action::Resume => self.resume(at, turn.outlets),
+            Action::Rate(Rate::Speed(speed)) => self.set_speed(at, *speed, turn),
+            Action::Begin => self.begin(at),
+            Action::Step(frames) => self.step(*frames),
+            Action::Stop => self.stop(turn.outlets),
             _ => {}
         }
         0

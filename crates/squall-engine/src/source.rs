@@ -14,8 +14,9 @@ use squall_program::{
 use squall_units::{Cut, Nanos, Picos};
 
 use crate::{
-    Clock, Command, Counters, OpenFlows, Snapshot,
+    Clock, Counters, OpenFlows, Snapshot,
     clock::{Stalls, Watch},
+    command::Command,
     pacing::PortPace,
     replay::Replayed,
 };

@@ -8,8 +8,9 @@ use squall_program::Scratch;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, Command, Counters, PortTx, Snapshot, StreamTx,
+    Clock, Counters, PortTx, Snapshot, StreamTx,
     clock::Stalls,
+    command::{Action, Command, Content, Rate},
     generate::Driver,
     source::{Outlets, Rest, Source, Turn, earlier_of_others},
     transmit::{Share, Transmitter},
@@ -144,23 +145,30 @@ impl Source for Streams {
     }
 
     fn apply(&mut self, command: &Command, at: Picos, turn: &mut Turn<'_>) -> u64 {
-        if let Command::Add(_, stream) = command
+        let Some(number) = command.stream() else { return 0 };
+        if let Action::Replace(Content::Stream(stream)) = &command.action
             && self.tx.iter().all(|tx| tx.counters.port != stream.port)
         {
             // The first stream of a port that others send by. The other workers have no outlet.
             self.load(stream.port, turn.outlets, Vec::new());
         }
-        self.drivers.iter_mut().for_each(|driver| driver.apply(command, at));
+        self.drivers.iter_mut().for_each(|driver| driver.apply(number, &command.action, at));
         let mut added = 0;
         for tx in &mut self.tx {
-            match command {
-                Command::Pause(number) => tx.pause(*number, at),
-                Command::Resume(number) => tx.resume(*number, at),
-                Command::Rate(number, gap) => tx.set_rate(*number, *gap, at, turn.outlets),
-                Command::Remove(number) => tx.remove(*number, at, turn.outlets),
-                Command::Begin(Part::Stream(number)) => tx.begin(*number as u32, at),
-                Command::Add(number, stream) if stream.port == tx.counters.port => {
-                    tx.add(*number, stream.clone(), at, turn.outlets);
+            match (number, &command.action) {
+                (_, Action::Pause) => tx.pause(number, at),
+                (_, Action::Resume) => tx.resume(number, at),
+                (Some(number), Action::Rate(Rate::Gap(gap))) => {
+                    tx.set_rate(number, *gap, at, turn.outlets);
+                }
+                (Some(number), Action::Begin) => tx.begin(number, at),
+                (Some(number), Action::Replace(Content::Nothing)) => {
+                    tx.remove(number, at, turn.outlets);
+                }
+                (Some(number), Action::Replace(Content::Stream(stream)))
+                    if stream.port == tx.counters.port =>
+                {
+                    tx.add(number, stream.clone(), at, turn.outlets);
                     added += 1;
                 }
                 _ => {}

@@ -14,7 +14,7 @@ use std::{
 use rustix::thread::{CpuSet, sched_setaffinity};
 use squall_flows::{Arrival, Ignored, Load, OpenFlow, Target};
 use squall_measure::{Measure, Receiver, flow::Link};
-use squall_plan::{Change, Placement, Plan, PlanFlows, PlanStream};
+use squall_plan::{Change, Part, Placement, Plan, PlanFlows, PlanStream};
 use squall_port::{
     CommonClock, Filter, InterfaceCounters, LinkEvent, MtuChange, Port, PortFacts, RxQueue, Tap,
     TxQueue,
@@ -25,9 +25,10 @@ use squall_replay::Reader;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, Command, Counters, OpenFlows, ReceivedFlows, Snapshot,
+    Clock, Counters, OpenFlows, ReceivedFlows, Snapshot,
     after::{Afters, Waiting, is_awaited},
     clock::Watch,
+    command::{Action, Command, Content, Rate},
     cut::Cutter,
     flows::{self, Player},
     generate::{Driver, one_kind},
@@ -200,14 +201,6 @@ pub struct Running {
     paces: Vec<Arc<PortPace>>,
 }
 
-/// What can be paused and resumed by name.
-enum Part {
-    /// `None`: all streams, and all else that is sent.
-    Stream(Option<u32>),
-    Template(u32),
-    Replay(u32),
-}
-
 /// What a worker brings home.
 type Home = (Snapshot, Vec<Replayed>);
 
@@ -226,7 +219,7 @@ pub struct Outcome {
     /// What the ports say of how they worked: [`Port::notes`].
     pub notes: Vec<String>,
     /// Of what waited for others, when those had ended; `None`: never.
-    pub began: Vec<(squall_plan::Part, Option<Picos>)>,
+    pub began: Vec<(Part, Option<Picos>)>,
     /// How each port kept to what was due.
     pub pacing: Vec<PortPacing>,
 }
@@ -485,7 +478,7 @@ impl Orders {
         for (number, feed) in feeds {
             let (replay, print) = ((number as u32, &plan.replays[number]), settings.fingerprint);
             let replayer = Replayer::new(replay, &mut outlets, clock, feed, print);
-            let awaited = is_awaited(&plan, squall_plan::Part::Replay(number));
+            let awaited = is_awaited(&plan, Part::Replay(number));
             sources.push(Box::new(replayer.awaited(awaited)));
         }
         let flows = plan.flows.as_ref().filter(|_| !facts.is_empty());
@@ -779,7 +772,7 @@ impl Running {
 
     /// From now on no flow takes frames of these senders, and nobody answers them.
     pub fn ignore(&self, senders: Ignored) {
-        self.tell(Command::Ignore(Arc::new(senders)));
+        self.tell(Command::to_all(Action::Ignore(Arc::new(senders))));
     }
 
     fn ask<T>(&self, message: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<T> {
@@ -838,16 +831,14 @@ impl Running {
         })
     }
 
-    /// A stream by name, or every stream of a group, or (`None`) all.
-    fn chosen(&self, name: Option<&str>) -> Result<Vec<Option<u32>>, EngineError> {
-        let Some(name) = name else { return Ok(vec![None]) };
+    /// A stream by name, or every stream of a group.
+    fn chosen(&self, name: &str) -> Result<Vec<usize>, EngineError> {
         let in_group =
             |i: &usize| self.names[*i].1 && self.plan.streams[*i].group.as_deref() == Some(name);
         match self.number(name) {
-            Ok(number) => Ok(vec![Some(number)]),
+            Ok(number) => Ok(vec![number as usize]),
             Err(unknown) => {
-                let group: Vec<_> =
-                    (0..self.plan.streams.len()).filter(in_group).map(|i| Some(i as u32)).collect();
+                let group: Vec<_> = (0..self.plan.streams.len()).filter(in_group).collect();
                 if group.is_empty() { Err(unknown) } else { Ok(group) }
             }
         }
@@ -855,9 +846,9 @@ impl Running {
 
     /// A template by name, and those that a mix of that name consists of; none where the name is a
     /// stream's or a group's.
-    fn templates(&self, name: Option<&str>) -> Result<Vec<u32>, EngineError> {
-        let (Some(name), Some(flows)) = (name, &self.plan.flows) else { return Ok(Vec::new()) };
-        if self.chosen(Some(name)).is_ok() {
+    fn templates(&self, name: &str) -> Result<Vec<usize>, EngineError> {
+        let Some(flows) = &self.plan.flows else { return Ok(Vec::new()) };
+        if self.chosen(name).is_ok() {
             return Ok(Vec::new());
         }
         let load = &flows.load;
@@ -865,7 +856,7 @@ impl Running {
             own.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
         };
         let found: Vec<_> =
-            (0u32..).zip(&load.templates).filter(|(_, template)| of(&template.name)).collect();
+            load.templates.iter().enumerate().filter(|(_, one)| of(&one.name)).collect();
         let weighted = |arrival: &Arrival| matches!(arrival, Arrival::Weight { .. });
         let all = load.templates.iter().filter(|template| weighted(&template.arrival)).count();
         if matches!(load.target, Some(Target::Active(_)))
@@ -881,23 +872,24 @@ impl Running {
     }
 
     /// What is called `name`; `None`: all that can be paused.
-    fn parts(&self, name: Option<&str>) -> Result<Vec<Part>, EngineError> {
+    fn parts(&self, name: Option<&str>) -> Result<Vec<Option<Part>>, EngineError> {
+        let Some(name) = name else { return Ok(vec![None]) };
         let templates = self.templates(name)?;
         if !templates.is_empty() {
-            return Ok(templates.into_iter().map(Part::Template).collect());
+            return Ok(templates.into_iter().map(|number| Some(Part::Template(number))).collect());
         }
         match self.chosen(name) {
-            Ok(streams) => Ok(streams.into_iter().map(Part::Stream).collect()),
-            Err(unknown) => match self.replay(name.unwrap_or_default()) {
-                Some(number) => Ok(vec![Part::Replay(number)]),
+            Ok(streams) => Ok(streams.into_iter().map(|i| Some(Part::Stream(i))).collect()),
+            Err(unknown) => match self.replay(name) {
+                Some(number) => Ok(vec![Some(Part::Replay(number))]),
                 None => Err(unknown),
             },
         }
     }
 
     /// The number of the replay of that name.
-    fn replay(&self, name: &str) -> Option<u32> {
-        self.plan.replays.iter().position(|replay| replay.name == name).map(|i| i as u32)
+    fn replay(&self, name: &str) -> Option<usize> {
+        self.plan.replays.iter().position(|replay| replay.name == name)
     }
 
     /// A stream by name, the streams of a group, a template (no more of its flows begin, those that
@@ -906,14 +898,7 @@ impl Running {
     /// # Errors
     /// [`EngineError::UnknownStream`], [`EngineError::Together`].
     pub fn pause(&self, name: Option<&str>) -> Result<(), EngineError> {
-        for part in self.parts(name)? {
-            self.tell(match part {
-                Part::Stream(number) => Command::Pause(number),
-                Part::Template(number) => Command::PauseTemplate(number),
-                Part::Replay(number) => Command::PauseReplay(number),
-            });
-        }
-        Ok(())
+        self.tell_parts(name, &Action::Pause)
     }
 
     /// As [`Running::pause`].
@@ -921,12 +906,12 @@ impl Running {
     /// # Errors
     /// [`EngineError::UnknownStream`], [`EngineError::Together`].
     pub fn resume(&self, name: Option<&str>) -> Result<(), EngineError> {
+        self.tell_parts(name, &Action::Resume)
+    }
+
+    fn tell_parts(&self, name: Option<&str>, action: &Action) -> Result<(), EngineError> {
         for part in self.parts(name)? {
-            self.tell(match part {
-                Part::Stream(number) => Command::Resume(number),
-                Part::Template(number) => Command::ResumeTemplate(number),
-                Part::Replay(number) => Command::ResumeReplay(number),
-            });
+            self.tell(Command { part, action: action.clone() });
         }
         Ok(())
     }
@@ -943,7 +928,8 @@ impl Running {
                 Change::Load(flows) => {
                     self.can_play(&flows)?;
                     let before = self.plan.flows.as_ref().map_or(0, |old| old.load.templates.len());
-                    self.tell(Command::Load(Arc::new(flows.load.clone())));
+                    let load = Content::Load(Arc::new(flows.load.clone()));
+                    self.tell(Command::to_all(Action::Replace(load)));
                     // Where all flows had begun, others may begin.
                     let players = flows.ports().flat_map(|port| self.plan.players(port));
                     for worker in players.collect::<BTreeSet<usize>>() {
@@ -969,18 +955,23 @@ impl Running {
                     }
                     let stream = &mut Arc::make_mut(&mut self.plan).streams[number as usize];
                     (stream.gap, stream.asked_pps) = (gap, pps);
-                    self.tell(Command::Rate(number, gap));
+                    self.tell(Command::to(
+                        Part::Stream(number as usize),
+                        Action::Rate(Rate::Gap(gap)),
+                    ));
                 }
                 Change::Speed(name, speed) => {
                     if let Some(number) = self.replay(&name) {
-                        Arc::make_mut(&mut self.plan).replays[number as usize].speed = speed;
-                        self.tell(Command::Speed(number, speed));
+                        Arc::make_mut(&mut self.plan).replays[number].speed = speed;
+                        let speed = Action::Rate(Rate::Speed(speed));
+                        self.tell(Command::to(Part::Replay(number), speed));
                     }
                 }
                 Change::Remove(name) => {
-                    let number = self.number(&name)?;
-                    self.names[number as usize].1 = false;
-                    self.tell(Command::Remove(number));
+                    let number = self.number(&name)? as usize;
+                    self.names[number].1 = false;
+                    let nothing = Action::Replace(Content::Nothing);
+                    self.tell(Command::to(Part::Stream(number), nothing));
                 }
                 Change::Add(stream, _) if self.ports[stream.port].generates() => {
                     let port = self.plan.ports[stream.port].name.clone();
@@ -1021,7 +1012,8 @@ impl Running {
             let stream = Arc::new(stream.clone());
             self.open[worker] = true;
             self.added[worker] += 1;
-            self.tell_one(worker, Command::Add(number, stream));
+            let new = Action::Replace(Content::Stream(stream));
+            self.tell_one(worker, Command::to(Part::Stream(number as usize), new));
         }
         self.placed = self.plan.streams.len();
         Ok(())
@@ -1036,7 +1028,7 @@ impl Running {
         self.counters();
         let new = load.templates.iter().enumerate().skip(first);
         for (number, _) in new.filter(|(_, template)| !template.waits) {
-            self.tell(Command::Begin(squall_plan::Part::Template(number)));
+            self.tell(Command::to(Part::Template(number), Action::Begin));
         }
     }
 
@@ -1092,26 +1084,26 @@ impl Running {
             return Err(EngineError::Count(senders));
         }
         Arc::make_mut(&mut self.plan).stop = stop;
-        self.tell(Command::Limit(stop));
+        self.tell(Command::to_all(Action::Limit(stop)));
         Ok(())
     }
 
     /// Lets so many more frames of a held replay ([`squall_replay::Replay::held`]) leave.
     pub fn step(&self, frames: u64) {
-        self.tell(Command::Step(frames));
+        self.tell(Command::to_all(Action::Step(frames)));
     }
 
     /// From now on frames are stamped by this clock, on real time.
     pub fn set_common_clock(&mut self, common: CommonClock) {
         self.settings.common = common;
         if !self.settings.virtual_time {
-            self.tell(Command::Clock(common));
+            self.tell(Command::to_all(Action::Clock(common)));
         }
     }
 
     /// Nothing more is sent; what is on its way is still received by [`Running::finish`].
     pub fn stop(&self) {
-        self.tell(Command::Stop);
+        self.tell(Command::to_all(Action::Stop));
     }
 
     /// Ends the run: waits for what is on its way, then gathers the counters.

@@ -13,12 +13,12 @@ use std::{
 };
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use squall_flows::{Ignored, Load, OpenFlow};
+use squall_flows::OpenFlow;
 use squall_measure::{FlowCount, Receiver, StreamCounters, track::Key};
-use squall_plan::{Part, PlanStream};
+use squall_plan::Part;
 use squall_port::{BATCH, CommonClock, Filter, RxBatch, RxFrame, RxQueue, Tap, monotonic};
 use squall_profile::Stop;
-use squall_program::{Gap, pace::Pacing};
+use squall_program::pace::Pacing;
 use squall_stats::{Fingerprint, Histogram};
 use squall_units::{Nanos, Picos};
 
@@ -26,6 +26,7 @@ use crate::{
     Clock,
     after::Waiting,
     clock::{SLEEP_MARGIN, SPIN, Stalls, Watch, preempted, rest, thread_cpu_time},
+    command::{Action, Command},
     flows::FlowStats,
     replay::Replayed,
     source::{Budget, Outlets, Rest, Source, Turn, earlier_of_others},
@@ -149,42 +150,6 @@ pub struct Busy {
     pub busy: Nanos,
     /// Since it began.
     pub lived: Nanos,
-}
-
-/// What a worker can be told while it runs.
-#[derive(Clone, Debug)]
-pub enum Command {
-    /// One stream by its number in the plan, or all.
-    Pause(Option<u32>),
-    Resume(Option<u32>),
-    /// From the next gap on.
-    Rate(u32, Gap),
-    Remove(u32),
-    /// The stream starts after its start delay, on the worker that serves the port and has the
-    /// first queue.
-    Add(u32, Arc<PlanStream>),
-    /// What it waited for has ended, when it is told.
-    Begin(Part),
-    /// A replay by its number in the plan.
-    PauseReplay(u32),
-    ResumeReplay(u32),
-    /// The schedule of a replay passes so many times as fast: numerator and denominator.
-    Speed(u32, (u64, u64)),
-    /// No flow of a template of the load, by its number, begins, until it is resumed.
-    PauseTemplate(u32),
-    ResumeTemplate(u32),
-    /// The load is this one, which [`Load::can_become`] has allowed.
-    Load(Arc<Load>),
-    /// No flow takes frames of these senders.
-    Ignore(Arc<Ignored>),
-    /// So many more frames of a replay that is held.
-    Step(u64),
-    /// The run ends at what this says, counted from its beginning.
-    Limit(Stop),
-    /// Frames are stamped by this clock.
-    Clock(CommonClock),
-    /// Nothing more is sent; receiving goes on.
-    Stop,
 }
 
 /// A worker's counters, without histograms: cheap enough to ask for often, with thousands of
@@ -747,7 +712,7 @@ impl Worker {
         let Some(waiting) = &mut self.waiting else { return self.ended.clear() };
         waiting.tell(&mut self.ended);
         for (part, at) in waiting.take() {
-            let command = Command::Begin(part);
+            let command = Command::to(part, Action::Begin);
             for source in &mut self.sources {
                 source.apply(&command, at, &mut turn!(self, now, NEVER));
             }
@@ -969,13 +934,13 @@ impl Worker {
         if added > 0 {
             (self.added, self.told) = (self.added + added, false);
         }
-        match command {
-            Command::Stop => {
+        match &command.action {
+            Action::Stop => {
                 self.budget.end = self.budget.end.min(at);
                 self.budget.packets = 0;
             }
-            Command::Limit(stop) => self.limit(*stop),
-            Command::Clock(common) => {
+            Action::Limit(stop) => self.limit(*stop),
+            Action::Clock(common) => {
                 self.common = *common;
                 self.rx.iter_mut().for_each(|rx| rx.set_common(*common));
             }
