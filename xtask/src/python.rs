@@ -253,7 +253,9 @@ fn hint(is: &Type, all: &[Definition]) -> (String, String) {
             let (item, words) = hint(is, all);
             (format!("{item} | None"), format!("{words} or None"))
         }
-        Type::Tuple(_) | Type::Either(_) | Type::Unknown => panic!("no type of Python for {is:?}"),
+        Type::Tuple(_) | Type::Either(_) | Type::Words(_) | Type::Unknown => {
+            panic!("no type of Python for {is:?}")
+        }
     }
 }
 

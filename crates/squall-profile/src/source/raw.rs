@@ -157,10 +157,6 @@ table! {
         trex_group: Count,
         /// The policy for late frames. Default "smooth".
         late: Late,
-        /// false: the stream is ignored. Default true.
-        enabled: bool,
-        /// Fields that change from frame to frame.
-        vary: Vec<VaryTable>,
         /// Which length and checksum fields follow what changes from frame to frame: true, all of
         /// them; false, none; or their names: ["ipv4.checksum"]. The others stay as they are in the
         /// packet. Default true.
@@ -168,6 +164,10 @@ table! {
         /// When a burst ends: "gap", one gap after its last frame, or "frame", with its last frame,
         /// as in TRex. Counts for the gap between bursts and the start of `next`. Default "gap".
         burst_end: BurstEnd,
+        /// false: the stream is ignored. Default true.
+        enabled: bool,
+        /// Fields that change from frame to frame.
+        vary: Vec<VaryTable>,
     }
 }
 

@@ -79,7 +79,7 @@ macro_rules! table {
             }
 
             fn schema() -> serde_json::Value {
-                $crate::source::read::table_schema(&[$($doc),*], vec![
+                $crate::source::read::table_schema(stringify!($name), &[$($doc),*], vec![
                     $((stringify!($field), &[$($field_doc),*], <$type as $crate::source::read::Read>::schema()),)*
                 ])
             }
@@ -369,7 +369,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(super) fn table_schema(doc: &[&str], fields: Vec<(&str, &[&str], Json)>) -> Json {
+/// Tables and the kinds of their values have titles: by these the classes of Python and the types of
+/// TypeScript that are generated from the schema are called.
+pub(super) fn table_schema(name: &str, doc: &[&str], fields: Vec<(&str, &[&str], Json)>) -> Json {
     let properties: serde_json::Map<String, Json> = fields
         .into_iter()
         .map(|(name, doc, mut schema)| {
@@ -379,7 +381,8 @@ pub(super) fn table_schema(doc: &[&str], fields: Vec<(&str, &[&str], Json)>) -> 
             (name.to_owned(), schema)
         })
         .collect();
-    json!({ "type": "object", "description": prose(doc), "properties": properties, "additionalProperties": false })
+    let title = name.strip_suffix("Table").unwrap_or(name);
+    json!({ "type": "object", "title": title, "description": prose(doc), "properties": properties, "additionalProperties": false })
 }
 
 fn prose(doc: &[&str]) -> String {
@@ -440,7 +443,7 @@ impl Read for Count {
         cx.unit(node, squall_units::parse_count).map(Self)
     }
     fn schema() -> Json {
-        json!({ "type": ["integer", "string"], "minimum": 0, "examples": [1000, "10k", "1.5M"] })
+        json!({ "type": ["integer", "string"], "title": "Count", "minimum": 0, "examples": [1000, "10k", "1.5M"] })
     }
 }
 
@@ -454,7 +457,7 @@ impl Read for Whole {
         .or_else(|| cx.wrong_type(node, "a whole number below 2^63", "-2"))
     }
     fn schema() -> Json {
-        json!({ "type": ["integer", "string"], "examples": [1, -2] })
+        json!({ "type": ["integer", "string"], "title": "Whole", "examples": [1, -2] })
     }
 }
 
@@ -463,7 +466,7 @@ impl Read for Octets {
         cx.unit(node, squall_units::parse_octets).map(Self)
     }
     fn schema() -> Json {
-        json!({ "type": ["integer", "string"], "minimum": 0, "examples": [1500, "10 MB", "2 GiB"] })
+        json!({ "type": ["integer", "string"], "title": "Octets", "minimum": 0, "examples": [1500, "10 MB", "2 GiB"] })
     }
 }
 
@@ -472,7 +475,7 @@ impl Read for Nanos {
         cx.unit(node, str::parse)
     }
     fn schema() -> Json {
-        json!({ "type": ["string", "number"], "minimum": 0, "examples": ["10 s", "1.5 ms", "250 us", "1h30m", 10],
+        json!({ "type": ["string", "number"], "title": "Time", "minimum": 0, "examples": ["10 s", "1.5 ms", "250 us", "1h30m", 10],
             "description": "Units: ns, us, ms, s, min, h; a bare number is seconds." })
     }
 }
@@ -482,7 +485,7 @@ impl Read for Rate {
         cx.unit(node, str::parse)
     }
     fn schema() -> Json {
-        json!({ "type": ["string", "number"], "minimum": 0,
+        json!({ "type": ["string", "number"], "title": "Rate", "minimum": 0,
             "examples": ["10 kpps", "1.5 Gbps", "2 Gbps l1", "30 %", "max", 1000],
             "description": "Frames per second (pps), bits per second of frames with FCS (bps), bits per second on the link, \
                 with preamble and gap (bps l1), a share of the port's speed (%), or max; a bare number is pps." })
