@@ -52,7 +52,61 @@ impl Given {
 
 /// Defines a table: its fields, their documentation, how it is read and its schema, in one place.
 /// Each field is `Some` if it was there and right.
+///
+/// A table that `makes` a value defines that, too: the fields that have to be worked out, and after
+/// them each key with `=>`, which is only stored, as that type; its default is that of the type, or
+/// what follows `=`. Such a key is read, kept and written by its one line.
 macro_rules! table {
+    ($(#[doc = $doc:literal])* $name:ident makes $(#[doc = $model_doc:literal])* $model:ident {
+        $($(#[doc = $own_doc:literal])* $own:ident: $own_type:ty = $own_default:expr,)*
+    } from {
+        $($(#[doc = $field_doc:literal])* $field:ident: $type:ty $(=> $of:ty $(= $default:expr)?)?,)*
+    }) => {
+        $crate::source::read::table! {
+            $(#[doc = $doc])* $name { $($(#[doc = $field_doc])* $field: $type,)* }
+        }
+
+        $(#[doc = $model_doc])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $model {
+            $($(#[doc = $own_doc])* pub $own: $own_type,)*
+            $($(#[doc = concat!("As the key `", stringify!($field), "` says.")] pub $field: $of,)?)*
+        }
+
+        impl Default for $model {
+            fn default() -> Self {
+                Self {
+                    $($own: $own_default,)*
+                    $($($field: $crate::source::read::default_of!($of $(, $default)?),)?)*
+                }
+            }
+        }
+
+        impl $name {
+            /// Moves what is only stored into `to`.
+            pub(super) fn store(&mut self, to: &mut $model) {
+                $($(if let Some(given) = self.$field.take() {
+                    to.$field = <$of>::from(given.value);
+                })?)*
+            }
+        }
+
+        impl $model {
+            /// In the order in which they are written.
+            pub(crate) const KEYS: &[&str] = &[$(stringify!($field)),*];
+
+            /// A key that is only stored, as it is written; `None` where it is at its default.
+            pub(crate) fn stored(&self, key: &str) -> Option<serde_json::Value> {
+                let default = Self::default();
+                match key {
+                    $($(stringify!($field) if self.$field != default.$field => {
+                        <$of as $crate::emit::Emit>::emit(&self.$field)
+                    })?)*
+                    _ => None,
+                }
+            }
+        }
+    };
     ($(#[doc = $doc:literal])* $name:ident { $($(#[doc = $field_doc:literal])* $field:ident: $type:ty,)* }) => {
         $(#[doc = $doc])*
         #[derive(Debug)]
@@ -87,6 +141,17 @@ macro_rules! table {
     };
 }
 pub(super) use table;
+
+/// The value of a stored key that is not given.
+macro_rules! default_of {
+    ($of:ty) => {
+        <$of>::default()
+    };
+    ($of:ty, $default:expr) => {
+        $default
+    };
+}
+pub(super) use default_of;
 
 /// Notes mistakes, and knows where they are.
 pub(super) struct Reader<'a> {
@@ -392,6 +457,18 @@ fn prose(doc: &[&str]) -> String {
 /// A whole number, also as `"10k"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count(pub u64);
+
+impl From<Count> for u64 {
+    fn from(Count(count): Count) -> Self {
+        count
+    }
+}
+
+impl From<Count> for Option<u64> {
+    fn from(Count(count): Count) -> Self {
+        Some(count)
+    }
+}
 
 /// A number that may be negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
