@@ -179,6 +179,12 @@ impl Emit for Said {
     }
 }
 
+impl Emit for Vec<Said> {
+    fn emit(&self) -> Option<Json> {
+        texts(self)
+    }
+}
+
 impl Emit for Late {
     fn emit(&self) -> Option<Json> {
         Some(json!(self.to_string()))

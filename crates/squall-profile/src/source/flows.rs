@@ -413,6 +413,12 @@ impl Read for OneOrMore {
     }
 }
 
+impl From<OneOrMore> for Vec<Said> {
+    fn from(OneOrMore(texts): OneOrMore) -> Self {
+        texts
+    }
+}
+
 /// Any names, with texts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TextTable(pub Vec<(String, Said)>);
