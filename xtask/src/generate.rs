@@ -22,6 +22,7 @@ const FILES: &[(&str, Make)] = &[
     ("schemas/openapi.json", squall_server::openapi),
     ("python/squall/_generated.py", python::figures),
     ("python/squall/_options.py", python::options),
+    ("python/squall/_tables.py", python::tables),
     ("ui/src/lib/generated.ts", typescript::answers),
     ("docs/reference/packets.md", squall_wire::reference),
     ("docs/reference/cli.md", squall_cli::reference),

@@ -3,6 +3,9 @@
 
 use serde_json::{Map, Value};
 
+/// Keys of a profile without which their tables say nothing.
+pub const NEEDED: &[&str] = &["Vary.op"];
+
 pub struct Definition {
     pub name: String,
     /// Paragraphs.
@@ -20,6 +23,8 @@ pub enum Shape {
 pub struct Field {
     pub name: String,
     pub doc: Vec<String>,
+    /// What the schema calls this kind of value: `Time`.
+    pub kind: Option<String>,
     pub is: Type,
 }
 
@@ -29,6 +34,8 @@ pub enum Type {
     Integer,
     Number,
     Truth,
+    /// One of these texts.
+    Words(Vec<String>),
     /// Of this name.
     Named(String),
     List(Box<Type>),
@@ -45,6 +52,29 @@ pub fn of_schema(schema: &Value) -> Vec<Definition> {
     let title = schema["title"].as_str().map(|title| definition(title, schema));
     let definitions = schema["$defs"].as_object().into_iter().flatten();
     title.into_iter().chain(definitions.map(|(name, schema)| definition(name, schema))).collect()
+}
+
+/// The tables that a schema has in place, each with a title: outer ones before those inside.
+pub fn of_tables(schema: &Value) -> Vec<Definition> {
+    let mut found: Vec<Definition> = Vec::new();
+    tables(schema, &mut found);
+    found
+}
+
+fn tables(schema: &Value, found: &mut Vec<Definition>) {
+    match schema {
+        Value::Object(members) => {
+            if let (Some(title), true) =
+                (schema["title"].as_str(), schema["properties"].is_object())
+                && !found.iter().any(|known| known.name == title)
+            {
+                found.push(definition(title, schema));
+            }
+            members.values().for_each(|value| tables(value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| tables(value, found)),
+        _ => {}
+    }
 }
 
 /// What the answers of an OpenAPI document refer to. What only requests refer to is not there.
@@ -87,6 +117,7 @@ fn definition(name: &str, schema: &Value) -> Definition {
         let field = |(name, schema): (&String, &Value)| Field {
             name: name.clone(),
             doc: paragraphs(schema),
+            kind: schema["title"].as_str().map(String::from),
             is: type_of(schema),
         };
         properties.iter().map(field).collect()
@@ -115,20 +146,31 @@ fn type_of(schema: &Value) -> Type {
     if let Some(reference) = schema["$ref"].as_str() {
         return Type::Named(last(reference));
     }
+    if let (Some(title), true) = (schema["title"].as_str(), schema["properties"].is_object()) {
+        return Type::Named(title.to_owned());
+    }
     if let Some(list) = schema["anyOf"].as_array() {
         let is_null = |schema: &&Value| schema["type"] == "null";
-        let types: Vec<Type> = list.iter().filter(|s| !is_null(s)).map(type_of).collect();
-        let one = <[Type; 1]>::try_from(types).map_or_else(Type::Either, |[one]| one);
+        let one = either(list.iter().filter(|s| !is_null(s)).map(type_of).collect());
         return if list.iter().any(|s| is_null(&s)) { optional(one) } else { one };
     }
     match &schema["type"] {
         Value::String(name) => named(name, schema),
         Value::Array(names) => {
-            let mut names = names.iter().filter_map(Value::as_str).filter(|name| *name != "null");
-            optional(named(names.next().unwrap_or_default(), schema))
+            let names: Vec<_> = names.iter().filter_map(Value::as_str).collect();
+            let types = names.iter().filter(|name| **name != "null");
+            let one = either(types.map(|name| named(name, schema)).collect());
+            if names.contains(&"null") { optional(one) } else { one }
         }
+        Value::Null => words(schema).map_or(Type::Unknown, |words| {
+            Type::Words(words.into_iter().map(|(word, _)| word).collect())
+        }),
         _ => Type::Unknown,
     }
+}
+
+fn either(types: Vec<Type>) -> Type {
+    <[Type; 1]>::try_from(types).map_or_else(Type::Either, |[one]| one)
 }
 
 fn optional(is: Type) -> Type {
@@ -204,6 +246,32 @@ mod tests {
         assert_eq!(type_of(&json!({ "type": ["integer", "null"] })), optional(Type::Integer));
         let reference = json!({ "anyOf": [{ "$ref": "#/$defs/Host" }, { "type": "null" }] });
         assert_eq!(type_of(&reference), optional(Type::Named("Host".into())));
+    }
+
+    #[test]
+    fn tables_in_place_are_named_by_their_titles() {
+        let inner = json!({ "type": "object", "title": "Mode", "properties": {
+            "gap": { "type": ["string", "number"], "title": "Time" },
+            "end": { "enum": ["gap", "frame"] },
+        } });
+        let schema = json!({ "type": "object", "title": "Stream", "properties": {
+            "mode": { "anyOf": [{ "const": "continuous" }, inner] },
+        } });
+        let found = of_tables(&schema);
+        let names: Vec<_> = found.iter().map(|definition| definition.name.as_str()).collect();
+        assert_eq!(names, ["Stream", "Mode"]);
+        let fields = |definition: &Definition| match &definition.shape {
+            Shape::Object(fields) => {
+                fields.iter().map(|f| (f.kind.clone(), f.is.clone())).collect()
+            }
+            _ => Vec::new(),
+        };
+        let word = |word: &str| Type::Words(vec![word.into()]);
+        let mode = Type::Either(vec![word("continuous"), Type::Named("Mode".into())]);
+        assert_eq!(fields(&found[0]), [(None, mode)]);
+        let time = Type::Either(vec![Type::Text, Type::Number]);
+        let end = Type::Words(vec!["gap".into(), "frame".into()]);
+        assert_eq!(fields(&found[1]), [(Some("Time".into()), time), (None, end)]);
     }
 
     #[test]

@@ -2,9 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use squall_profile::{
-    At, BurstEnd, Departures, Late, Mode, PacketSource, Recompute, SizeLaw, Stream,
-};
+use squall_profile::{Mode, PacketSource, SizeLaw, Stream};
 use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit};
 use squall_wire::Frame;
 
@@ -248,31 +246,14 @@ impl<'a> Flows<'a> {
             self.streams.push(Stream {
                 name,
                 port: part.tx,
-                group: None,
                 packet: PacketSource::Octets(octets.into()),
                 size: size.law.clone(),
-                segment: None,
                 rate,
-                stages: Vec::new(),
-                departures: Departures::Constant,
                 mode,
                 start_delay: timing.start(turn),
-                self_start: true,
-                duration: None,
-                after: None,
-                next: None,
                 latency: signed,
-                trex: None,
-                trex_group: None,
-                late: Late::default(),
                 vary,
-                recompute: Recompute::All,
-                burst_end: BurstEnd::Gap,
-                at: At::default(),
-                packet_at: At::default(),
-                size_at: At::default(),
-                segment_at: At::default(),
-                rate_at: At::default(),
+                ..Stream::default()
             });
         }
     }

@@ -5,57 +5,9 @@ use serde_json::{Map, Value as Json, json};
 use squall_units::Nanos;
 
 use crate::{
-    At, Network, Said,
-    emit::{count, duration, table, texts},
+    Attack, Said,
+    emit::{Emit, count, table, texts},
 };
-
-/// Attacks that begin one after the other.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Attack {
-    pub name: String,
-    pub what: AttackOf,
-    /// Index into [`crate::Profile::ports`]: clients stand there; if there is no other, servers as
-    /// well.
-    pub port: usize,
-    /// Servers.
-    pub port2: Option<usize>,
-    /// Conversations are spoken by TCP and UDP of our own where they can be; otherwise all frames
-    /// leave as they were made.
-    pub live: bool,
-    pub pace: AttackPace,
-    /// When the first begins.
-    pub start: Nanos,
-    /// None begins so long after the start.
-    pub duration: Option<Nanos>,
-    /// What has to end before: the start is counted from that.
-    pub after: Option<Said>,
-    /// All of them so many times.
-    pub repeat: u64,
-    /// Not in the order of the rules.
-    pub shuffle: bool,
-    /// Of each rule so many that differ.
-    pub samples: u32,
-    /// One of each rule for each branch of its expressions.
-    pub every_branch: bool,
-    pub near_miss: NearMiss,
-    /// What makes them harder to see: `segments=8`.
-    pub evasion: Vec<Said>,
-    /// Addresses that stand for hosts inside and outside of the protected network.
-    pub inside: Vec<Said>,
-    pub outside: Vec<Said>,
-    /// 4 or 6; none: 4, where a rule leaves it open.
-    pub family: Option<u8>,
-    /// `vlan 7`, `gre FROM TO`, from outside in.
-    pub wraps: Vec<Said>,
-    /// Of a live run: what stands around the packets of both sides.
-    pub client_network: Network,
-    pub server_network: Network,
-    /// Between frames of an attack.
-    pub gap: Option<Nanos>,
-    /// A capture of what is not an attack, mixed in, over and over until the attacks end.
-    pub background: Option<Said>,
-    pub at: At,
-}
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttackOf {
@@ -157,57 +109,56 @@ impl Attack {
     /// As the schema describes it; `port` names ports.
     pub(crate) fn to_value<'a>(&self, port: impl Fn(usize) -> Option<&'a str>) -> Json {
         let mut entries = Map::new();
-        let mut set = |key: &str, value: Option<Json>| {
-            entries.extend(value.map(|value| (key.to_owned(), value)))
+        let pace = match self.pace {
+            AttackPace::PerSecond(rate) => ("rate", json!(rate)),
+            AttackPace::Share(share) => ("share", json!(format!("{} %", share * 100.0))),
         };
-        let text = |said: &Option<Said>| said.as_ref().map(|said| json!(said.text));
-        set("name", Some(json!(self.name)));
-        match &self.what {
-            AttackOf::Rules(rules) => {
-                set("rules", texts(&rules.files));
-                set("config", text(&rules.config));
-                set("variables", table(&rules.variables));
-                set("sid", texts(&rules.sids));
-                set("classtype", texts(&rules.classtypes));
-                set("msg", text(&rules.msg));
-                set("engine", rules.engine.map(|engine| json!(engine.name())));
-            }
-            AttackOf::Template { name, options } => {
-                set("template", Some(json!(name.text)));
-                set("options", table(options));
-            }
+        for key in Self::KEYS.iter().copied() {
+            let value = match key {
+                "name" => Some(json!(self.name)),
+                "port" => port(self.port).map(|name| json!(name)),
+                "port2" => self.port2.and_then(&port).map(|name| json!(name)),
+                "live" => (self.live != self.port2.is_some()).then(|| json!(self.live)),
+                "rate" | "share" => (pace.0 == key).then(|| pace.1.clone()),
+                "repeat" => (self.repeat != 1).then(|| count(self.repeat)),
+                "samples" => (self.samples != 1).then(|| json!(self.samples)),
+                "family" => self.family.map(|family| json!(family)),
+                "wrap" => texts(&self.wraps),
+                "client_network" => self.client_network.to_value(),
+                "server_network" => self.server_network.to_value(),
+                "background" => self.background.emit(),
+                key => self.stored(key).or_else(|| self.what.key(key)),
+            };
+            entries.extend(value.map(|value| (key.to_owned(), value)));
         }
-        set("port", port(self.port).map(|name| json!(name)));
-        set("port2", self.port2.and_then(port).map(|name| json!(name)));
-        set("live", (self.live != self.port2.is_some()).then(|| json!(self.live)));
-        match self.pace {
-            AttackPace::PerSecond(rate) => set("rate", Some(json!(rate))),
-            AttackPace::Share(share) => set("share", Some(json!(format!("{} %", share * 100.0)))),
-        }
-        set("start", (self.start != Nanos::ZERO).then(|| duration(self.start)));
-        set("duration", self.duration.map(duration));
-        set("after", self.after.as_ref().map(|after| json!(after.text)));
-        set("repeat", (self.repeat != 1).then(|| count(self.repeat)));
-        set("shuffle", self.shuffle.then_some(json!(true)));
-        set("samples", (self.samples != 1).then(|| json!(self.samples)));
-        set("every_branch", self.every_branch.then_some(json!(true)));
-        set(
-            "near_miss",
-            match self.near_miss {
-                NearMiss::No => None,
-                NearMiss::Also => Some(json!("also")),
-                NearMiss::Only => Some(json!("only")),
-            },
-        );
-        set("evasion", texts(&self.evasion));
-        set("inside", texts(&self.inside));
-        set("outside", texts(&self.outside));
-        set("family", self.family.map(|family| json!(family)));
-        set("wrap", texts(&self.wraps));
-        set("client_network", self.client_network.to_value());
-        set("server_network", self.server_network.to_value());
-        set("gap", self.gap.map(duration));
-        set("background", text(&self.background));
         Json::Object(entries)
+    }
+}
+
+impl AttackOf {
+    /// A key of its own as it is written.
+    fn key(&self, key: &str) -> Option<Json> {
+        match (self, key) {
+            (Self::Rules(rules), "rules") => texts(&rules.files),
+            (Self::Rules(rules), "config") => rules.config.emit(),
+            (Self::Rules(rules), "variables") => table(&rules.variables),
+            (Self::Rules(rules), "sid") => texts(&rules.sids),
+            (Self::Rules(rules), "classtype") => texts(&rules.classtypes),
+            (Self::Rules(rules), "msg") => rules.msg.emit(),
+            (Self::Rules(rules), "engine") => rules.engine.map(|engine| json!(engine.name())),
+            (Self::Template { name, .. }, "template") => name.emit(),
+            (Self::Template { options, .. }, "options") => table(options),
+            _ => None,
+        }
+    }
+}
+
+impl Emit for NearMiss {
+    fn emit(&self) -> Option<Json> {
+        Some(json!(match self {
+            Self::No => "no",
+            Self::Also => "also",
+            Self::Only => "only",
+        }))
     }
 }

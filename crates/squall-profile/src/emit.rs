@@ -96,54 +96,117 @@ impl Profile {
 
     fn stream(&self, stream: &Stream) -> Json {
         let mut table = Map::new();
-        let mut set = |key: &str, value: Option<Json>| {
-            table.extend(value.map(|value| (key.to_owned(), value)))
-        };
-        set("name", Some(json!(stream.name)));
-        set("port", self.ports.get(stream.port).map(|port| json!(port.name)));
-        set("group", stream.group.as_ref().map(|group| json!(group)));
-        let (key, value) = packet(&stream.packet);
-        set(key, Some(json!(value)));
-        set("size", size(&stream.size));
-        set("segment", stream.segment.map(|segment| json!(segment)));
-        set("rate", Some(json!(stream.rate.to_string())));
-        set("stages", stage::to_value(&stream.stages, |to| json!(to.to_string())));
-        set("departures", departures(&stream.departures));
-        set("mode", mode(stream.mode));
-        set(
-            "start_delay",
-            (stream.start_delay != Nanos::ZERO).then(|| duration(stream.start_delay)),
-        );
-        set("duration", stream.duration.map(duration));
-        set("after", stream.after.as_ref().map(|after| json!(after.text)));
-        set("self_start", (!stream.self_start).then_some(json!(false)));
-        set(
-            "next",
-            stream.next.and_then(|next| {
-                let name = &self.streams.get(next.stream)?.name;
-                Some(next.times.map_or_else(
-                    || json!(name),
-                    |times| json!({ "stream": name, "times": count(times) }),
-                ))
-            }),
-        );
-        set("latency", stream.latency.then_some(json!(true)));
-        set("trex_hw_id", stream.trex.map(|trex| json!(trex.hw_id)));
-        let flow_seq = stream.trex.map(|trex| trex.flow_seq).filter(|seq| *seq != 1);
-        set("trex_flow_seq", flow_seq.map(|seq| json!(seq)));
-        set("trex_group", stream.trex_group.map(|group| json!(group)));
-        set("late", (stream.late != Late::default()).then(|| json!(stream.late.to_string())));
-        set(
-            "recompute",
-            match &stream.recompute {
-                Recompute::All => None,
-                Recompute::Only(fields) if fields.is_empty() => Some(json!(false)),
-                Recompute::Only(fields) => Some(json!(fields)),
-            },
-        );
-        set("burst_end", (stream.burst_end == BurstEnd::Frame).then(|| json!("frame")));
-        set("vary", (!stream.vary.is_empty()).then(|| varies(&stream.vary)));
+        for key in Stream::KEYS.iter().copied() {
+            let (key, value) = match key {
+                "name" => (key, Some(json!(stream.name))),
+                "port" => (key, self.ports.get(stream.port).map(|port| json!(port.name))),
+                "packet" => {
+                    let (key, value) = packet(&stream.packet);
+                    (key, Some(json!(value)))
+                }
+                "segment" => (key, stream.segment.emit()),
+                "rate" => (key, Some(json!(stream.rate.to_string()))),
+                "stages" => (key, stage::to_value(&stream.stages, |to| json!(to.to_string()))),
+                "next" => (key, self.next(stream)),
+                "trex_hw_id" => (key, stream.trex.map(|trex| json!(trex.hw_id))),
+                "trex_flow_seq" => {
+                    let flow_seq = stream.trex.map(|trex| trex.flow_seq).filter(|seq| *seq != 1);
+                    (key, flow_seq.map(|seq| json!(seq)))
+                }
+                "trex_group" => (key, stream.trex_group.map(|group| json!(group))),
+                "vary" => (key, (!stream.vary.is_empty()).then(|| varies(&stream.vary))),
+                key => (key, stream.stored(key)),
+            };
+            table.extend(value.map(|value| (key.to_owned(), value)));
+        }
         Json::Object(table)
+    }
+
+    fn next(&self, stream: &Stream) -> Option<Json> {
+        let next = stream.next?;
+        let name = &self.streams.get(next.stream)?.name;
+        Some(match next.times {
+            Some(times) => json!({ "stream": name, "times": count(times) }),
+            None => json!(name),
+        })
+    }
+}
+
+/// A value as it is written. `None`: by leaving it out.
+pub(crate) trait Emit {
+    fn emit(&self) -> Option<Json>;
+}
+
+impl<T: Emit> Emit for Option<T> {
+    fn emit(&self) -> Option<Json> {
+        self.as_ref().and_then(T::emit)
+    }
+}
+
+impl Emit for String {
+    fn emit(&self) -> Option<Json> {
+        Some(json!(self))
+    }
+}
+
+impl Emit for bool {
+    fn emit(&self) -> Option<Json> {
+        Some(json!(self))
+    }
+}
+
+impl Emit for u32 {
+    fn emit(&self) -> Option<Json> {
+        Some(json!(self))
+    }
+}
+
+impl Emit for u64 {
+    fn emit(&self) -> Option<Json> {
+        Some(count(*self))
+    }
+}
+
+impl Emit for Nanos {
+    fn emit(&self) -> Option<Json> {
+        Some(duration(*self))
+    }
+}
+
+impl Emit for Said {
+    fn emit(&self) -> Option<Json> {
+        Some(json!(self.text))
+    }
+}
+
+impl Emit for Vec<Said> {
+    fn emit(&self) -> Option<Json> {
+        texts(self)
+    }
+}
+
+impl Emit for Late {
+    fn emit(&self) -> Option<Json> {
+        Some(json!(self.to_string()))
+    }
+}
+
+impl Emit for BurstEnd {
+    fn emit(&self) -> Option<Json> {
+        Some(json!(match self {
+            Self::Gap => "gap",
+            Self::Frame => "frame",
+        }))
+    }
+}
+
+impl Emit for Recompute {
+    fn emit(&self) -> Option<Json> {
+        match self {
+            Self::All => None,
+            Self::Only(fields) if fields.is_empty() => Some(json!(false)),
+            Self::Only(fields) => Some(json!(fields)),
+        }
     }
 }
 
@@ -177,44 +240,50 @@ fn packet(source: &PacketSource) -> (&'static str, String) {
     }
 }
 
-fn size(law: &SizeLaw) -> Option<Json> {
-    Some(match law {
-        SizeLaw::Natural => return None,
-        SizeLaw::Fixed(len) => json!(len),
-        SizeLaw::List(lens) if *lens == IMIX => json!("imix"),
-        SizeLaw::List(lens) => json!(lens),
-        SizeLaw::Range { min, max, step: 1 } => json!(format!("{min}-{max}")),
-        SizeLaw::Range { min, max, step } => json!(format!("{min}-{max}/{step}")),
-        SizeLaw::Uniform { min, max } => json!({ "uniform": format!("{min}-{max}") }),
-        SizeLaw::Normal { mean, sd, min, max } => {
-            json!({ "normal": { "mean": mean, "sd": sd, "min": min, "max": max } })
-        }
-        SizeLaw::Weights(weights) => json!({ "weights": weights }),
-    })
+impl Emit for SizeLaw {
+    fn emit(&self) -> Option<Json> {
+        Some(match self {
+            Self::Natural => return None,
+            Self::Fixed(len) => json!(len),
+            Self::List(lens) if *lens == IMIX => json!("imix"),
+            Self::List(lens) => json!(lens),
+            Self::Range { min, max, step: 1 } => json!(format!("{min}-{max}")),
+            Self::Range { min, max, step } => json!(format!("{min}-{max}/{step}")),
+            Self::Uniform { min, max } => json!({ "uniform": format!("{min}-{max}") }),
+            Self::Normal { mean, sd, min, max } => {
+                json!({ "normal": { "mean": mean, "sd": sd, "min": min, "max": max } })
+            }
+            Self::Weights(weights) => json!({ "weights": weights }),
+        })
+    }
 }
 
-fn departures(law: &Departures) -> Option<Json> {
-    Some(match law {
-        Departures::Constant => return None,
-        Departures::Exponential => json!("exponential"),
-        Departures::Uniform { spread } => json!({ "uniform": spread }),
-        Departures::Normal { sd } => json!({ "normal": sd }),
-        Departures::Pareto { shape } => json!({ "pareto": shape }),
-        Departures::Weibull { shape } => json!({ "weibull": shape }),
-        Departures::Gamma { shape } => json!({ "gamma": shape }),
-        Departures::OnOff { on, off } => json!({ "on": duration(*on), "off": duration(*off) }),
-        Departures::File { path } => json!({ "file": path }),
-    })
+impl Emit for Departures {
+    fn emit(&self) -> Option<Json> {
+        Some(match self {
+            Self::Constant => return None,
+            Self::Exponential => json!("exponential"),
+            Self::Uniform { spread } => json!({ "uniform": spread }),
+            Self::Normal { sd } => json!({ "normal": sd }),
+            Self::Pareto { shape } => json!({ "pareto": shape }),
+            Self::Weibull { shape } => json!({ "weibull": shape }),
+            Self::Gamma { shape } => json!({ "gamma": shape }),
+            Self::OnOff { on, off } => json!({ "on": duration(*on), "off": duration(*off) }),
+            Self::File { path } => json!({ "file": path }),
+        })
+    }
 }
 
-fn mode(mode: Mode) -> Option<Json> {
-    Some(match mode {
-        Mode::Continuous => return None,
-        Mode::Burst(packets) => json!({ "burst": count(packets) }),
-        Mode::Bursts { bursts, packets, gap } => {
-            json!({ "bursts": count(bursts), "packets": count(packets), "gap": duration(gap) })
-        }
-    })
+impl Emit for Mode {
+    fn emit(&self) -> Option<Json> {
+        Some(match *self {
+            Self::Continuous => return None,
+            Self::Burst(packets) => json!({ "burst": count(packets) }),
+            Self::Bursts { bursts, packets, gap } => {
+                json!({ "bursts": count(bursts), "packets": count(packets), "gap": duration(gap) })
+            }
+        })
+    }
 }
 
 fn varies(all: &[Vary]) -> Json {

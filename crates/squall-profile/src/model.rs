@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use squall_options::RunOptions;
-use squall_units::{Nanos, Rate, TrexMark};
+use squall_units::Nanos;
 use squall_wire::Packet;
 
-use crate::{Attack, Flows, Replay, Said, Stage};
+use crate::{Attack, Flows, Replay, Stream};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
@@ -59,50 +59,6 @@ pub struct At {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stream {
-    pub name: String,
-    /// Index into [`Profile::ports`].
-    pub port: usize,
-    pub group: Option<String>,
-    pub packet: PacketSource,
-    pub size: SizeLaw,
-    /// Frames are GSO frames, to be cut into frames of so many octets of payload, 1 to 65,535.
-    pub segment: Option<u32>,
-    pub rate: Rate,
-    /// How the rate changes from its start on; empty: not. It ends with the last.
-    pub stages: Vec<Stage<Rate>>,
-    pub departures: Departures,
-    pub mode: Mode,
-    /// From the start of the run, the end of what it comes `after`, or that of the stream that named
-    /// this one as `next`.
-    pub start_delay: Nanos,
-    /// No frame is due so long after its start.
-    pub duration: Option<Nanos>,
-    /// Begins when the stream, replay, template or attack of that name has ended.
-    pub after: Option<Said>,
-    /// `false`: waits until another stream's `next` names it.
-    pub self_start: bool,
-    pub next: Option<Next>,
-    /// Carries the signature: loss, order, delay are measured at the receiver.
-    pub latency: bool,
-    /// With `latency`: TRex's header takes the place of Squall's signature.
-    pub trex: Option<TrexMark>,
-    /// Without `latency`: frames have the mark of this packet group of TRex, below
-    /// [`squall_units::TREX_GROUPS`], and are counted by it at the receiver.
-    pub trex_group: Option<u16>,
-    pub late: Late,
-    pub vary: Vec<Vary>,
-    pub recompute: Recompute,
-    pub burst_end: BurstEnd,
-    pub at: At,
-    /// Places of `packet`, `size`, `segment`, `rate`.
-    pub packet_at: At,
-    pub size_at: At,
-    pub segment_at: At,
-    pub rate_at: At,
-}
-
-#[derive(Clone, Debug, PartialEq)]
 pub enum PacketSource {
     /// Layers as text; headers are checked by parsing, lengths by the plan.
     Layers(Packet),
@@ -113,9 +69,10 @@ pub enum PacketSource {
 }
 
 /// Frame lengths, octets with FCS.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum SizeLaw {
     /// As long as the packet is (at least 64).
+    #[default]
     Natural,
     Fixed(u32),
     /// One after the other, over and over.
@@ -145,18 +102,15 @@ pub enum SizeLaw {
 /// have the mix.
 pub const IMIX: [u32; 12] = [64, 594, 64, 64, 594, 64, 1518, 594, 64, 64, 594, 64];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
+    #[default]
     Continuous,
     /// So many frames, then done.
     Burst(u64),
     /// `bursts` times `packets` frames; `gap` from the last frame's departure of one burst (plus
     /// its own inter-departure gap) to the first of the next.
-    Bursts {
-        bursts: u64,
-        packets: u64,
-        gap: Nanos,
-    },
+    Bursts { bursts: u64, packets: u64, gap: Nanos },
 }
 
 /// Which lengths and checksums follow what changes from frame to frame.
@@ -188,8 +142,9 @@ pub struct Next {
 }
 
 /// Law of the gaps between departures; the mean is what the rate says.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Departures {
+    #[default]
     Constant,
     /// Poisson departures.
     Exponential,

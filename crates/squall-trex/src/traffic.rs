@@ -14,10 +14,8 @@ use squall::{
 };
 use squall_measure::StreamCounters;
 use squall_profile::{
-    At, BurstEnd, Departures, Flows, Late, Mode, Next, PacketSource, Port, Recompute, SizeLaw,
-    Stop, Stream as ProfileStream,
+    At, Flows, Mode, Next, PacketSource, Port, SizeLaw, Stop, Stream as ProfileStream,
 };
-use squall_units::{Nanos, Rate};
 
 use crate::Translated;
 
@@ -671,31 +669,8 @@ pub fn still(port: usize, name: String) -> ProfileStream {
     ProfileStream {
         name,
         port,
-        group: None,
         packet: PacketSource::Octets([0u8; 60].into()),
-        size: SizeLaw::Natural,
-        segment: None,
-        rate: Rate::pps(1),
-        stages: Vec::new(),
-        departures: Departures::Constant,
-        mode: Mode::Continuous,
-        start_delay: Nanos::ZERO,
-        duration: None,
-        after: None,
-        self_start: true,
-        next: None,
-        latency: false,
-        trex: None,
-        trex_group: None,
-        late: Late::default(),
-        vary: Vec::new(),
-        recompute: Recompute::All,
-        burst_end: BurstEnd::Gap,
-        at: At::default(),
-        packet_at: At::default(),
-        size_at: At::default(),
-        segment_at: At::default(),
-        rate_at: At::default(),
+        ..ProfileStream::default()
     }
 }
 

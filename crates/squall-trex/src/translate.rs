@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use squall_profile::{
-    At, BurstEnd, Departures, Late, Mode, Next, PacketSource, Recompute, SizeLaw,
-    Stream as ProfileStream,
+    BurstEnd, Mode, Next, PacketSource, Recompute, SizeLaw, Stream as ProfileStream,
 };
 use squall_program::trex::{Mark, MarkPlace};
 use squall_units::{
@@ -207,13 +206,9 @@ pub fn translate(
         let stream = ProfileStream {
             name: name(*number),
             port: setting.port,
-            group: None,
             packet: PacketSource::Octets(made.packet.clone().into()),
             size: made.sizes.clone(),
-            segment: None,
             rate: rate(even(stream.mode.rate, made, setting.speed), chain.factor),
-            stages: Vec::new(),
-            departures: Departures::Constant,
             mode: match stream.mode.kind {
                 Kind::Continuous => Mode::Continuous,
                 Kind::SingleBurst { total_pkts } => Mode::Burst(total_pkts),
@@ -224,22 +219,14 @@ pub fn translate(
                 },
             },
             start_delay: micros(delay),
-            duration: None,
-            after: None,
             self_start,
             next,
             latency: made.signed,
-            trex: None,
             trex_group: groups.get(number).filter(|(_, counted)| *counted).map(|(group, _)| *group),
-            late: Late::default(),
             vary: made.vary.clone(),
             recompute: Recompute::Only(made.recompute.clone()),
             burst_end: BurstEnd::Frame,
-            at: At::default(),
-            packet_at: At::default(),
-            size_at: At::default(),
-            segment_at: At::default(),
-            rate_at: At::default(),
+            ..ProfileStream::default()
         };
         Translated { number: *number, stream, group: groups.get(number).map(|(group, _)| *group) }
     };

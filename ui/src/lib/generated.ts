@@ -2149,3 +2149,939 @@ export interface Counts {
   /** The first of these lines. */
   problems_first: string[];
 }
+
+// A profile as an object: the keys of the file (schemas/profile.schema.json).
+
+/** A Squall profile: the traffic to send, its ports and its times. */
+export interface Profile {
+  /** The version of the profile format: 1, the only one. Default 1. */
+  schema?: number | string;
+  /** Seed of all random choices: the same profile and seed give the same octets. Default 1. */
+  seed?: number | string;
+  /** Ends the run after this time. Units: ns, us, ms, s, min, h; a bare number is seconds. */
+  duration?: string | number;
+  /** Ends the run after this number of frames on all ports together. */
+  packets?: number | string;
+  /** Ends the run after this number of octets of frames with FCS, on all ports together. */
+  octets?: number | string;
+  /**
+   * Defaults for the options of `squall run`; the command line overrides them. Options of a run. An
+   * option that is left out has the profile's value, or else its default.
+   */
+  run?: Record<string, unknown>;
+  /**
+   * Names for port addresses: A = "af_packet:eth1". `--port A=...` on the command line replaces
+   * one.
+   */
+  ports?: Record<string, string>;
+  /** Streams: frames of one kind, at one rate, on one port. */
+  stream?: Stream[];
+  /** Captures that are sent again. */
+  replay?: Replay[];
+  /**
+   * Settings for all templates. Settings for all templates: their ports, the number of flows in
+   * all, and the time.
+   */
+  flows?: Flows;
+  /** Addresses of clients and servers. */
+  pool?: Pool[];
+  /** Templates: flows of one kind, with their addresses and load. */
+  template?: Template[];
+  /** Attacks, made from intrusion detection rules or from templates. */
+  attack?: Attack[];
+  [key: string]: unknown;
+}
+
+/** Frames of one kind, at one rate, on one port. */
+export interface Stream {
+  /** Unique; reports and `next` use it. Default "stream 1" and so on. */
+  name?: string;
+  /** A name from [ports]. May be left out if there is only one. */
+  port?: string;
+  /** Reports add up the streams of a group. */
+  group?: string;
+  /**
+   * The headers, outermost first; lengths and checksums are filled in. One of `packet`, `hex`,
+   * `pcap`.
+   */
+  packet?: string;
+  /**
+   * The octets of a frame without FCS, hexadecimal; blanks and colons between octets are skipped.
+   * Or the output of `tcpdump -xx` or `-XX`, Wireshark or hexdump for one frame: offsets first,
+   * optionally characters at the end.
+   */
+  hex?: string;
+  /**
+   * A frame of a capture: "file.pcap#3" is the third; without a number, the first. Relative to the
+   * profile.
+   */
+  pcap?: string;
+  /**
+   * Frame length in octets with FCS. Default: the length of the packet, at least 64. 64: always 64.
+   * "64-1518": 64, 65 ... 1518, repeated; "64-1518/64": in steps of 64. [64, 594]: in order,
+   * repeated. "imix": 64, 594 and 1518 as 7:4:1, evenly mixed; "imix:7a4d1g": an IMIX genome.
+   * Frames below 64 are runts, which few ports send.
+   */
+  size?: unknown;
+  /**
+   * Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of this many octets of
+   * TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet), by Squall
+   * elsewhere. Rates and counters are those of the frames on the wire. Without a size, as many
+   * whole segments as fit.
+   */
+  segment?: number | string;
+  /**
+   * The rate; with `stages`, the highest rate of all. Frames per second (pps), bits per second of
+   * frames with FCS (bps), bits per second on the link, with preamble and gap (bps l1), a share of
+   * the port's speed (%), or max; a bare number is pps.
+   */
+  rate?: string | number;
+  /**
+   * How the rate changes, one stage after the other: each goes linearly from the previous rate, 0
+   * at first, to `to`. The stream ends with its last stage.
+   */
+  stages?: RateStage[];
+  /**
+   * How the gaps between departures spread; their mean follows from the rate. Default "constant".
+   * "constant"; "exponential" or "poisson", which are the same; or a table.
+   */
+  departures?: unknown;
+  /** How many frames: without end, or in bursts. Default "continuous". */
+  mode?: unknown;
+  /**
+   * A wait after the start of the run, after the end of the source that it comes `after`, or after
+   * the end of the stream that names this one as `next`. Units: ns, us, ms, s, min, h; a bare
+   * number is seconds.
+   */
+  start_delay?: string | number;
+  /**
+   * Ends this long after its start, pauses included. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  duration?: string | number;
+  /** Begins when the stream, replay, template or attack of this name has ended, on any port. */
+  after?: string | number | boolean;
+  /** false: waits until another stream names this one as `next`. Default true. */
+  self_start?: boolean;
+  /** The stream of the same port that starts when this one has ended; it can be this one. */
+  next?: unknown;
+  /** Signs the frames, so that the receiver measures loss, order and delay. Default false. */
+  latency?: boolean;
+  /**
+   * With latency = true, frames end with the header of TRex's latency streams instead of Squall's
+   * signature, so that TRex can receive them; its hw_id, 0 to 127, different for each stream.
+   */
+  trex_hw_id?: number | string;
+  /**
+   * TRex's flow_seq in that header, 0 to 255; TRex changes it with each start of a stream. Default
+   * 1.
+   */
+  trex_flow_seq?: number | string;
+  /**
+   * Without latency = true, as for frames with no room for a signature: frames are marked as TRex
+   * marks those of a packet group (IPv4 identification and lowest bit of the type of service; IPv6
+   * flow label and lowest bit of the traffic class), and the receiver counts them by it. Loss is
+   * the number sent less the number received; order and delay are not measured. The number of the
+   * group, 0 to 1022, different for each stream.
+   */
+  trex_group?: number | string;
+  /**
+   * The policy for late frames. Default "smooth". smooth: up to 0.75 ms of the schedule (or two
+   * frames) follows at once, the rest is made up at 0.8 % above the rate. catch-up: sent as fast as
+   * the port can until the schedule is met again; a run with such a burst is not valid. drop:
+   * skipped and counted, if more than a gap late. stretch: the rest of the schedule moves.
+   */
+  late?: string;
+  /**
+   * Which length and checksum fields follow what changes from frame to frame: true, all of them;
+   * false, none; or their names: ["ipv4.checksum"]. The others stay as they are in the packet.
+   * Default true.
+   */
+  recompute?: boolean | string[];
+  /**
+   * When a burst ends: "gap", one gap after its last frame, or "frame", with its last frame, as in
+   * TRex. Counts for the gap between bursts and the start of `next`. Default "gap".
+   */
+  burst_end?: string;
+  /** false: the stream is ignored. Default true. */
+  enabled?: boolean;
+  /** Fields that change from frame to frame. */
+  vary?: Vary[];
+  [key: string]: unknown;
+}
+
+/** How frame lengths spread; one of these keys. */
+export interface Size {
+  /** Random, in proportion to the weights: [[64, 7], [594, 4], [1518, 1]]. */
+  weights?: number[][];
+  /** Random, uniform: "64-1518". */
+  uniform?: string;
+  /** Random, normal. Rounded to whole octets, drawn again until within min to max. */
+  normal?: NormalSize;
+  /**
+   * An IMIX genome (RFC 6985): one letter per frame, repeated; a number before a letter repeats it.
+   * a 64, b 128, c 256, d 512, e 1024, f 1280, g 1518, h 2112, i 9000, z the MTU; capitals are
+   * `custom`.
+   */
+  genome?: string;
+  /** The length that z stands for in `genome`. */
+  z?: number | string;
+  /** Lengths that A, B, ... stand for in `genome`. */
+  custom?: (number | string)[];
+  [key: string]: unknown;
+}
+
+/** Random, normal. Rounded to whole octets, drawn again until within min to max. */
+export interface NormalSize {
+  /** Mean of the distribution before it is limited to min to max. */
+  mean?: number;
+  /** Standard deviation, at most max - min. */
+  sd?: number;
+  /** Default 64. */
+  min?: number | string;
+  /** Default 1518. */
+  max?: number | string;
+  [key: string]: unknown;
+}
+
+/** A rate, and how long it takes to reach it. */
+export interface RateStage {
+  /**
+   * How long the rate changes, or stays. Default 0: it changes at once. Units: ns, us, ms, s, min,
+   * h; a bare number is seconds.
+   */
+  duration?: string | number;
+  /**
+   * The rate at the end, in the unit of the others; at most `rate`. Default: as before. Frames per
+   * second (pps), bits per second of frames with FCS (bps), bits per second on the link, with
+   * preamble and gap (bps l1), a share of the port's speed (%), or max; a bare number is pps.
+   */
+  to?: string | number;
+  [key: string]: unknown;
+}
+
+/** How gaps spread; one of these keys (on and off go together). */
+export interface Departures {
+  /** Uniform gaps from 1-x to 1+x times the mean; 0 < x <= 1. */
+  uniform?: number;
+  /** Standard deviation as a share of the mean gap; negative draws count as 0. */
+  normal?: number;
+  /** Shape, above 1. */
+  pareto?: number;
+  /** Shape. */
+  weibull?: number;
+  /** Shape. */
+  gamma?: number;
+  /** Constant gaps for this time ... Units: ns, us, ms, s, min, h; a bare number is seconds. */
+  on?: string | number;
+  /**
+   * ... then silence for this time. The rate is the one while on. Units: ns, us, ms, s, min, h; a
+   * bare number is seconds.
+   */
+  off?: string | number;
+  /**
+   * Gaps in nanoseconds, one per line, repeated; scaled to the rate unless that is max. Relative to
+   * the profile.
+   */
+  file?: string;
+  [key: string]: unknown;
+}
+
+/** `burst`, or `bursts` with `packets` and `gap`. */
+export interface Mode {
+  /** The number of frames, after which the stream has ended. */
+  burst?: number | string;
+  /** The number of bursts. */
+  bursts?: number | string;
+  /** The number of frames in each burst. */
+  packets?: number | string;
+  /**
+   * The time between two bursts. Default 0. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  gap?: string | number;
+  [key: string]: unknown;
+}
+
+/** The stream that follows, and how often. */
+export interface Next {
+  /** Its name. */
+  stream?: string;
+  /** How many times in all. Default: without end. */
+  times?: number | string;
+  [key: string]: unknown;
+}
+
+/**
+ * A field that changes from frame to frame. The field is named, or given by `offset` and `octets`.
+ */
+export interface Vary {
+  /** For `after` of another field program; default: the field. */
+  name?: string;
+  /**
+   * As in the packet: "ipv4.src", "vlan[1].id" (the second from the outside), "udp[-1].sport" (the
+   * innermost).
+   */
+  field?: string;
+  /** First octet of the number that changes, from the start of the frame. */
+  offset?: number | string;
+  /** Length of the number at `offset`, 1 to 8; big-endian. */
+  octets?: number | string;
+  /** The bits of the number at `offset` that change. Default all. */
+  mask?: number | string;
+  /** The order of the values. */
+  op: string;
+  /**
+   * Added to each value before it is written; bits that the field has no room for are cut off.
+   * Default 0.
+   */
+  add?: number | string;
+  /**
+   * Bits by which the sum is shifted to the left, to the right if negative: -63 to 63. Default 0.
+   */
+  shift?: number | string;
+  /** true: the octets are written in little-endian order. Default false. */
+  little_endian?: boolean;
+  /** Smallest value: a number, an address, a MAC. For increment, decrement, random; default 0. */
+  min?: number | string;
+  /** Largest value. For increment, decrement, random. */
+  max?: number | string;
+  /**
+   * Value of the first frame. Default: `min` for increment, `max` for decrement, the first of a
+   * list.
+   */
+  init?: number | string;
+  /**
+   * Distance from one value to the next, for increment and decrement; past the end it wraps.
+   * Default 1.
+   */
+  step?: number | string;
+  /** For list (in order, repeated) and weighted. */
+  values?: (number | string)[];
+  /** For weighted: how often each of `values` is drawn, in proportion. */
+  weights?: (number | string)[];
+  /** For random: the number of draws, which are then repeated. */
+  limit?: number | string;
+  /** For random: a seed of its own, independent of the profile's. */
+  seed?: number | string;
+  /** For file: values, one per line; # begins a comment. Relative to the profile. */
+  path?: string;
+  /**
+   * Changes only when an earlier field of this stream wraps; the name or the field of that field
+   * program.
+   */
+  after?: string;
+  /** For tuple: the address and the port field. Default ["ipv4.src", "udp.sport"]. */
+  fields?: string[];
+  /** For tuple: the first address. */
+  ip_min?: number | string;
+  /** For tuple: the last address. */
+  ip_max?: number | string;
+  /** For tuple: the first port; the next port follows after the last address. Default 1025. */
+  port_min?: number | string;
+  /** For tuple: the last port. Default 65535. */
+  port_max?: number | string;
+  [key: string]: unknown;
+}
+
+/** Captures that are sent again, next to the other sources of the profile. */
+export interface Replay {
+  /** Unique; reports use it, and so do pause and resume. Default "replay 1" and so on. */
+  name?: string;
+  /**
+   * pcap or pcapng, compressed or not, one after the other; "-" is standard input. A file, or a
+   * list, relative to the profile.
+   */
+  files?: string | string[];
+  /** true: all files together, in the order of their timestamps. Default false. */
+  merge?: boolean;
+  /**
+   * A name from [ports], for the clients' packets, and for the servers' if there is no `port2`. May
+   * be left out if there is only one port.
+   */
+  port?: string;
+  /** A name from [ports], for the servers' packets. */
+  port2?: string;
+  /**
+   * This many times as fast as captured: 2, 0.5. Default 1. One of `multiplier`, `rate`, `mbps`,
+   * `ramp`.
+   */
+  multiplier?: string | number | boolean;
+  /** "10 kpps", "1.5 Gbps" (with FCS), "2 Gbps l1", or "max". */
+  rate?: string | number | boolean;
+  /** Mb/s of frames without FCS, as tcpreplay counts. */
+  mbps?: string | number | boolean;
+  /** Linearly from one rate to another, which then stays: "1kpps..100kpps:30s". */
+  ramp?: string | number | boolean;
+  /**
+   * With a rate: the number of frames that leave at once, followed by the sum of their gaps.
+   * Default 1.
+   */
+  together?: number | string;
+  /**
+   * The longest captured gap; longer ones are shortened to it. Units: ns, us, ms, s, min, h; a bare
+   * number is seconds.
+   */
+  longest_gap?: string | number;
+  /**
+   * When the first frame is due, after the start of the run, or after the end of the source that it
+   * comes `after`. Default 0. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  start?: string | number;
+  /** Begins when the stream, replay, template or attack of this name has ended. */
+  after?: string | number | boolean;
+  /**
+   * Ends this long after its start, pauses included. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  duration?: string | number;
+  /** How many times; 0: until the run ends. Default 1. */
+  loops?: number | string;
+  /**
+   * The time between two loops. Default 0. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  loop_delay?: string | number;
+  /** Ends after this number of frames. */
+  limit?: number | string;
+  /** true: reads everything before the first frame leaves, once for all loops. Default false. */
+  preload?: boolean;
+  /** true: frames leave only when asked for, a number at a time (`step`). Default false. */
+  held?: boolean;
+  /**
+   * The policy for late frames. Default "smooth". smooth: up to 0.75 ms of the schedule (or two
+   * frames) follows at once, the rest is made up at 0.8 % above the rate. catch-up: sent as fast as
+   * the port can until the schedule is met again; a run with such a burst is not valid. drop:
+   * skipped and counted, if more than a gap late. stretch: the rest of the schedule moves.
+   */
+  late?: string;
+  /**
+   * How to choose the port of a packet, one of: { auto = "first" } (or bridge, router, client,
+   * server), { cidr = "10.0.0.0/8" }, { regex = "^10[.]" }, { mac = "02:00:00:00:00:01" }, { cache
+   * = "FILE" } (of squall prep or tcpprep), { port = true } (by the TCP and UDP ports of services),
+   * { file = true } (two files, each on its own port). Default { auto = "first" }.
+   */
+  split?: Record<string, string | number | boolean>;
+  /** true: exchanges the two ports. Default false. */
+  reverse?: boolean;
+  /**
+   * Changes the addresses every N loops, so that each time has its own flows; 1: in each loop.
+   * Default: always the same addresses.
+   */
+  unique_ip?: number | string;
+  /** false: does not count flows. Default true. */
+  flow_stats?: boolean;
+  /**
+   * A flow ends when it was idle for this time, as captured; its next packet begins another. Units:
+   * ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  flow_expiry?: string | number;
+  /** The highest number of flows that are counted separately. Default 1M. */
+  max_flows?: number | string;
+  /** Sends only packets that match this tcpdump filter: "tcp port 80". */
+  filter?: string | number | boolean;
+  /** Sends only these packets, by their numbers over all files: "1-5,9,20-". */
+  include?: string | number | boolean;
+  /** Leaves these packets out. */
+  exclude?: string | number | boolean;
+  /**
+   * The action for frames that are longer than the port takes: "skip" (and count), "truncate" or
+   * "fragment". Default "skip".
+   */
+  too_long?: string;
+  /**
+   * Changes to packets, named as the options of `squall edit`: { enet_dmac = "02:00:00:00:00:02",
+   * pnat = "10.0.0.0/8:172.16.0.0/12" }.
+   */
+  edit?: Record<string, string | number | boolean | (string | number | boolean)[]>;
+  /** false: the replay is ignored. Default true. */
+  enabled?: boolean;
+  [key: string]: unknown;
+}
+
+/**
+ * Settings for all templates. Settings for all templates: their ports, the number of flows in all,
+ * and the time.
+ */
+export interface Flows {
+  /**
+   * A name from [ports], for the clients. May be left out if there is only one port, or if the
+   * clients are external.
+   */
+  clients?: string;
+  /**
+   * A name from [ports], for the servers. Default: the second of two ports; otherwise the servers
+   * are external.
+   */
+  servers?: string;
+  /** Templates with a weight together begin this many flows per second. */
+  cps?: number | string;
+  /** Templates with a weight together keep this many flows open. */
+  active?: number | string;
+  /**
+   * Templates with a weight together begin as many flows as this rate of application data takes,
+   * both directions together. Frames per second (pps), bits per second of frames with FCS (bps),
+   * bits per second on the link, with preamble and gap (bps l1), a share of the port's speed (%),
+   * or max; a bare number is pps.
+   */
+  bandwidth?: string | number;
+  /**
+   * The load grows linearly from zero during this time. Units: ns, us, ms, s, min, h; a bare number
+   * is seconds.
+   */
+  ramp_up?: string | number;
+  /**
+   * Then it stays constant for this time. Default: to the end. Units: ns, us, ms, s, min, h; a bare
+   * number is seconds.
+   */
+  hold?: string | number;
+  /**
+   * Then it falls linearly to zero during this time. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  ramp_down?: string | number;
+  /** The number of flows to begin, of all templates. */
+  limit?: number | string;
+  /**
+   * The highest number of flows that are open at a time; further ones are not begun, and counted.
+   */
+  active_limit?: number | string;
+  /**
+   * The time that open flows have at the end before they are aborted and counted. Default 5 s.
+   * Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  drain?: string | number;
+  /**
+   * How late a flow may begin; later ones are not begun, and counted as late. Default 1 s. Units:
+   * ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  patience?: string | number;
+  /**
+   * Addresses and encapsulation of the clients' packets. Addresses and encapsulation of a side's
+   * packets. Without a gateway and a next hop, the MAC address of each peer is resolved.
+   */
+  client_network?: Network;
+  /**
+   * Addresses and encapsulation of the servers' packets. Addresses and encapsulation of a side's
+   * packets. Without a gateway and a next hop, the MAC address of each peer is resolved.
+   */
+  server_network?: Network;
+  /**
+   * All conversations of a capture, instead of templates. The conversations of a capture, played
+   * over real TCP and UDP: each with its own addresses, ports and start.
+   */
+  replay?: Conversations;
+  [key: string]: unknown;
+}
+
+/**
+ * Addresses and encapsulation of the clients' packets. Addresses and encapsulation of a side's
+ * packets. Without a gateway and a next hop, the MAC address of each peer is resolved.
+ */
+export interface Network {
+  /** The side's MAC address. Default: that of the interface, if it has one. */
+  mac?: string | number | boolean;
+  /** true: each address has its own MAC address, counted up from `mac`. Default false. */
+  cluster?: boolean;
+  /** A router, whose MAC address is resolved; at most one per address family. */
+  gateway?: string | string[];
+  /** The MAC address that all packets go to; none is resolved. */
+  next_hop?: string | number | boolean;
+  /** The longest IP packet in octets, without tunnels. Default: the port's limit. */
+  mtu?: number | string;
+  /**
+   * From the outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most one
+   * tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO TEID
+   * LOCAL-TEID".
+   */
+  wrap?: string | string[];
+  [key: string]: unknown;
+}
+
+/**
+ * All conversations of a capture, instead of templates. The conversations of a capture, played over
+ * real TCP and UDP: each with its own addresses, ports and start.
+ */
+export interface Conversations {
+  /** A file, relative to the profile. */
+  capture?: string | number | boolean;
+  /** They begin this many times as fast as they were captured. Default 1. */
+  multiplier?: number;
+  /** This many begin per second, in their order. */
+  cps?: number | string;
+  /** true: they begin as fast as possible, in their order. Default false. */
+  topspeed?: boolean;
+  /**
+   * Pauses inside conversations: "keep", "drop", or a factor. Default: scaled by the multiplier,
+   * "keep" with cps, "drop" with topspeed.
+   */
+  delays?: "keep" | "drop" | number;
+  /**
+   * Shorter pauses are left out, because they come from the network. Default 1 ms. Units: ns, us,
+   * ms, s, min, h; a bare number is seconds.
+   */
+  shortest_delay?: string | number;
+  /**
+   * How many times, each after the last conversation of the previous loop; 0: until the run ends.
+   * Default 1.
+   */
+  loops?: number | string;
+  /**
+   * The time between two loops. Default 0. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  loop_delay?: string | number;
+  /**
+   * The highest number of conversations that are open at a time; others wait. Default: no limit.
+   */
+  at_once?: number | string;
+  /** Addresses that replace those of the captured clients, in turn. Default: the captured ones. */
+  clients?: string | string[];
+  /**
+   * "ADDRESS", "ADDRESS:PORT" or "[ADDRESS]:PORT" that all conversations go to. Default: the
+   * captured servers.
+   */
+  server?: string | number | boolean;
+  /**
+   * Conversations whose beginning or octets are missing from the capture: "skip" them, "cut" them
+   * at the first hole, or fill holes with "zeros". Default "skip".
+   */
+  incomplete?: string;
+  /** The packets of the capture to use, as a tcpdump filter. */
+  filter?: string | number | boolean;
+  /**
+   * A conversation fails when nothing has arrived for this time, in addition to the pauses of the
+   * other side; 0: never. Default 10 s. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  within?: string | number;
+  /** How TCP behaves, as in templates. */
+  tcp?: Record<string, string | number | boolean>;
+  [key: string]: unknown;
+}
+
+/** Addresses of clients or servers, and the order in which flows take them. */
+export interface Pool {
+  /** The name that templates use. */
+  name?: string;
+  /**
+   * "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of these; all of one
+   * family. Servers can also be host names, resolved when the run is opened.
+   */
+  addresses?: string | string[];
+  /** Ports of clients: "1024-65535", the default. */
+  ports?: string | number;
+  /**
+   * sequential: one address after the other, then the next port. random: shuffled, each once before
+   * any is used again. hash: drawn by a hash; a server by the hash of its client's address. Default
+   * "sequential".
+   */
+  order?: string;
+  [key: string]: unknown;
+}
+
+/**
+ * Flows of one kind: the exchange between client and server, the addresses, the load. The exchange
+ * is `app`, or `client` and `server`, or `capture`.
+ */
+export interface Template {
+  /** Unique; reports use it. Default "template 1" and so on. */
+  name?: string;
+  /** The name of a pool, or addresses as in a pool. */
+  clients?: string | string[];
+  /**
+   * The name of a pool, addresses as in a pool, or a host name, resolved when the run is opened:
+   * "www.example.net".
+   */
+  servers?: string | string[];
+  /** The TCP or UDP port that servers listen on. Default: the application's usual port. */
+  listen?: number | string;
+  /** Default "tcp", or the transport of the application. */
+  transport?: string;
+  /** A built-in application: http, dns, ... */
+  app?: string | number | boolean;
+  /**
+   * Options of the application; a list if an option is given several times. Options whose names end
+   * in "_file" are files, relative to the profile.
+   */
+  options?: Record<string, string | number | boolean | string[]>;
+  /**
+   * Instructions of the client, one per element: "send \"hello\\r\\n\"", "recv 100", "delay 10 ms"
+   * ...
+   */
+  client?: (string | number | boolean)[];
+  /** Instructions of the server. */
+  server?: (string | number | boolean)[];
+  /**
+   * Named messages that instructions send, with marks for the parts that differ from flow to flow.
+   */
+  messages?: Record<string, string | number | boolean>;
+  /**
+   * A CSV file whose columns messages use as ${data:COLUMN}, one record per flow; or a table that
+   * also sets the order.
+   */
+  data?: unknown;
+  /**
+   * The end that Squall plays if [flows] has ports for both: "clients" (the servers are external),
+   * or "servers" (the clients are external, such as a proxy's). Default: both.
+   */
+  play?: string;
+  /**
+   * A conversation of a capture: "file.pcap#3" is the third; without a number, the first. Relative
+   * to the profile.
+   */
+  capture?: string | number | boolean;
+  /** Delays of a captured conversation: "keep", "drop", or a factor. Default "keep". */
+  delays?: "keep" | "drop" | number;
+  /** The number of flows that begin per second, whatever the outcome of earlier ones. */
+  cps?: number | string;
+  /** A share of the load in [flows]. */
+  weight?: number | string;
+  /** The number of users, each of whom begins a flow when their last one has ended. */
+  users?: number | string;
+  /**
+   * The time that a user waits between two flows. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  think?: string | number;
+  /** true: flows begin only where programs of other flows have `begin NAME`. Default false. */
+  called?: boolean;
+  /**
+   * How the starts of flows (with `cps` and `weight`) or the users' think times spread: "constant"
+   * or "poisson" (exponential). Default "constant".
+   */
+  spacing?: string;
+  /**
+   * How `cps` or `users` change, one stage after the other: each goes linearly from the previous
+   * level, 0 at first, to `to`. Without `cps` and `users` the levels are flows per second. The
+   * template ends with its last stage.
+   */
+  stages?: Stage[];
+  /** The number of flows to begin. */
+  limit?: number | string;
+  /**
+   * When the first flow may begin, after the start of the run, or after the end of the source that
+   * it comes `after`. Default 0. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  start?: string | number;
+  /**
+   * No flow begins after this time from its start, pauses included. Units: ns, us, ms, s, min, h; a
+   * bare number is seconds.
+   */
+  duration?: string | number;
+  /** Flows begin when the stream, replay, template or attack of this name has ended. */
+  after?: string | number | boolean;
+  /**
+   * How TCP behaves: mss, peer_mss, initwnd, abc_limit, send_buffer, window, wscale, sack,
+   * timestamps, option_order, no_delay, delayed_ack, ack_octets, ack_push, rto_initial, rto_min,
+   * rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait, congestion,
+   * ecn, tos, ttl, udp_idle.
+   */
+  tcp?: Record<string, string | number | boolean>;
+  /** The same of the clients alone, in addition to `tcp`. */
+  client_tcp?: Record<string, string | number | boolean>;
+  /** The same of the servers alone, in addition to `tcp`. */
+  server_tcp?: Record<string, string | number | boolean>;
+  /**
+   * true: the flows are TLS 1.3 sessions, with the exchange inside; or a table with settings.
+   * Default false.
+   */
+  tls?: unknown;
+  /** false: the template is ignored. Default true. */
+  enabled?: boolean;
+  [key: string]: unknown;
+}
+
+/** Records of a CSV file, one per flow. */
+export interface Data {
+  /** Comma-separated values; the first line names the columns. Relative to the profile. */
+  file?: string | number | boolean;
+  /**
+   * circular: flow k has record k, and the first record follows the last. once: no flow begins
+   * after the last record. random: drawn for each flow. Default "circular".
+   */
+  order?: string;
+  [key: string]: unknown;
+}
+
+/** A level, and how long it takes to reach it. */
+export interface Stage {
+  /**
+   * How long the level changes, or stays. Default 0: it changes at once. Units: ns, us, ms, s, min,
+   * h; a bare number is seconds.
+   */
+  duration?: string | number;
+  /**
+   * The level at the end: flows per second, or users; at most `cps` or `users`. Default: as before.
+   */
+  to?: number | string;
+  [key: string]: unknown;
+}
+
+/** Settings of TLS sessions, for the ends that Squall runs. */
+export interface Tls {
+  /**
+   * The name that clients request (SNI), and the name in a certificate that Squall makes. Default:
+   * the server's address, which is not sent.
+   */
+  server_name?: string | number | boolean;
+  /**
+   * The protocol inside (ALPN), in order of preference: "http/1.1", or a list. Default: none is
+   * offered.
+   */
+  alpn?: string | string[];
+  /**
+   * A PEM file: clients verify the server's certificate with the certificates in it. Default: they
+   * accept any. Relative to the profile.
+   */
+  ca?: string | number | boolean;
+  /**
+   * A PEM file with the server's certificate, followed by the intermediate certificates. Default: a
+   * self-signed one is made for each run. Relative to the profile.
+   */
+  certificate?: string | number | boolean;
+  /** A PEM file with its key. Relative to the profile. */
+  key?: string | number | boolean;
+  /**
+   * A PEM file with the certificate that clients show to servers that ask for one. Default:
+   * `certificate`, if Squall runs no servers. Relative to the profile.
+   */
+  client_certificate?: string | number | boolean;
+  /** A PEM file with its key. Relative to the profile. */
+  client_key?: string | number | boolean;
+  /**
+   * A PEM file: servers ask clients for a certificate, and verify it with the certificates in the
+   * file. Default: they do not ask. Relative to the profile.
+   */
+  client_ca?: string | number | boolean;
+  /**
+   * true: servers give tickets, and clients return with them. Default false: each handshake is a
+   * full one.
+   */
+  resumption?: boolean;
+  /**
+   * "1.3" or "1.2", or a list: the highest version that both ends support is used. Default "1.3".
+   */
+  versions?: string | string[];
+  [key: string]: unknown;
+}
+
+/** Attacks that begin one after the other, made from `rules` or from a `template`. */
+export interface Attack {
+  /** Unique; reports use it. Default "attack 1" and so on. */
+  name?: string;
+  /**
+   * Files of Snort 2, Snort 3 or Suricata rules, or folders of such files, relative to the profile.
+   */
+  rules?: string | string[];
+  /**
+   * A suricata.yaml or snort.conf, whose variables replace the usual ones. Relative to the profile.
+   */
+  config?: string | number | boolean;
+  /** Variables of rules: { HOME_NET = "[10.0.0.0/8,192.168.1.0/24]", HTTP_PORTS = "[80,8080]" }. */
+  variables?: Record<string, string | number | boolean>;
+  /** Only the rules with these identifiers: "1234", "1000-2000", or a list. */
+  sid?: string | string[];
+  /** Only the rules of these classes. */
+  classtype?: string | string[];
+  /** Only the rules whose messages match this expression: "(?i)trojan". */
+  msg?: string | number | boolean;
+  /**
+   * The engine whose alerts are predicted: "suricata7", "suricata8", "snort2" or "snort3". Rules
+   * that it does not load are refused. Default: rules of all engines are converted, and match as in
+   * Suricata 8.
+   */
+  engine?: string;
+  /**
+   * Instead of rules: the name of a scan, a flood, a brute force attack or a beacon. `squall attack
+   * --templates` lists them.
+   */
+  template?: string | number | boolean;
+  /** Options of the template. */
+  options?: Record<string, string | number | boolean>;
+  /**
+   * A name from [ports], for the clients, and for the servers if there is no `port2`. May be left
+   * out if there is only one port.
+   */
+  port?: string;
+  /** A name from [ports], for the servers. */
+  port2?: string;
+  /**
+   * true: Squall's own TCP/UDP stack carries out the conversations on both ports; all other attacks
+   * leave as frames. false: everything leaves as frames, made before the run. Default true with
+   * `port2`, otherwise false.
+   */
+  live?: boolean;
+  /** The number of attacks that begin per second. Default 100. */
+  rate?: number | string;
+  /** Instead of a rate: the share of attacks in all octets, with a `background`: "1 %". */
+  share?: string | number | boolean;
+  /**
+   * When the first attack begins, after the start of the run, or after the end of the source that
+   * they come `after`. Default 0. Units: ns, us, ms, s, min, h; a bare number is seconds.
+   */
+  start?: string | number;
+  /**
+   * No attack begins after this time from the start. Units: ns, us, ms, s, min, h; a bare number is
+   * seconds.
+   */
+  duration?: string | number;
+  /**
+   * They begin when the stream, replay, template or attack of this name has ended. Not for live
+   * attacks.
+   */
+  after?: string | number | boolean;
+  /** How many times to send all of them, each time from other addresses. Default 1. */
+  repeat?: number | string;
+  /** true: in a random order that depends on the seed. Default false: in the order of the rules. */
+  shuffle?: boolean;
+  /** The number of different attacks for each rule. Default 1. */
+  samples?: number | string;
+  /** true: one attack for each branch of the expressions of each rule. Default false. */
+  every_branch?: boolean;
+  /**
+   * "also": each attack is followed by a near miss, a twin that differs by one octet and must not
+   * raise the alert; "only": near misses alone. Default "no".
+   */
+  near_miss?: string;
+  /**
+   * Techniques that make attacks harder to detect: "segments=8", "fragments=16", or a list. `squall
+   * attack --evasions` lists them.
+   */
+  evasion?: string | string[];
+  /**
+   * Addresses of hosts inside the protected network: "10.0.0.1-10.0.0.9", or a list. Default: from
+   * the variables of the rules.
+   */
+  inside?: string | string[];
+  /** Addresses of hosts outside. Default: 198.18.0.0/15 (RFC 2544). */
+  outside?: string | string[];
+  /** 4 or 6: the address family of attacks whose rules leave it open. Default 4. */
+  family?: number | string;
+  /**
+   * Encapsulation of packets, from the outside in: "vlan 7", "gre FROM TO". For conversations of a
+   * live run, use the networks.
+   */
+  wrap?: string | string[];
+  /**
+   * In a live run: addresses and encapsulation of the clients' packets. Addresses and encapsulation
+   * of a side's packets. Without a gateway and a next hop, the MAC address of each peer is
+   * resolved.
+   */
+  client_network?: Network;
+  /**
+   * In a live run: addresses and encapsulation of the servers' packets. Addresses and encapsulation
+   * of a side's packets. Without a gateway and a next hop, the MAC address of each peer is
+   * resolved.
+   */
+  server_network?: Network;
+  /**
+   * The time between the frames of an attack. Default 100 us. Units: ns, us, ms, s, min, h; a bare
+   * number is seconds.
+   */
+  gap?: string | number;
+  /**
+   * A capture without attacks, sent at the same time with its own timing, repeated until the
+   * attacks end. Relative to the profile.
+   */
+  background?: string | number | boolean;
+  /** false: the attacks are ignored. Default true. */
+  enabled?: boolean;
+  [key: string]: unknown;
+}

@@ -1,5 +1,5 @@
 // What the daemon answers, by the names that the page has for it. What those answers hold is
-// generated; here is what has no schema, or is looser than its own.
+// generated, as are profiles; here is what has no schema, or is looser than its own.
 
 export type {
   Conversation,
@@ -11,6 +11,7 @@ export type {
   FieldInfo as HeaderField,
   FieldView as LayerField,
   FileRow as StoredFile,
+  Flows as FlowsPart,
   HeaderInfo as Header,
   Info,
   Inventory,
@@ -18,13 +19,18 @@ export type {
   LeaseRow as Lease,
   PacketRow as CapturedPacket,
   PacketView as Parsed,
+  Pool,
   PortRow as Port,
+  Profile,
   Report,
   RuleOutcome as SolvedRule,
   RunRow as Run,
   Sample,
+  Stream,
+  Template,
   Estimate as TestEstimate,
   State as RunState,
+  Vary,
 } from "./generated";
 import type * as api from "./generated";
 
@@ -95,101 +101,4 @@ export interface Score {
     detection: number | null;
     precision: number | null;
   }[];
-}
-
-// A profile as an object: the keys of the file (schemas/profile.schema.json).
-
-export type Scalar = string | number | boolean;
-
-export interface Vary {
-  name?: string;
-  field?: string;
-  offset?: number;
-  octets?: number;
-  mask?: Scalar;
-  op: string;
-  min?: Scalar;
-  max?: Scalar;
-  init?: Scalar;
-  step?: Scalar;
-  values?: Scalar[];
-  weights?: number[];
-  limit?: Scalar;
-  seed?: Scalar;
-  path?: string;
-  after?: string;
-  fields?: string[];
-  ip_min?: Scalar;
-  ip_max?: Scalar;
-  port_min?: Scalar;
-  port_max?: Scalar;
-}
-
-export interface Stream {
-  name?: string;
-  port?: string;
-  group?: string;
-  packet?: string;
-  hex?: string;
-  pcap?: string;
-  size?: unknown;
-  rate?: Scalar;
-  departures?: unknown;
-  mode?: unknown;
-  start_delay?: Scalar;
-  duration?: Scalar;
-  after?: string;
-  self_start?: boolean;
-  next?: unknown;
-  latency?: boolean;
-  late?: string;
-  enabled?: boolean;
-  vary?: Vary[];
-  [key: string]: unknown;
-}
-
-export interface Pool {
-  name?: string;
-  addresses?: string | string[];
-  ports?: Scalar;
-  order?: string;
-  [key: string]: unknown;
-}
-
-export interface Template {
-  name?: string;
-  clients?: string | string[];
-  servers?: string | string[];
-  listen?: Scalar;
-  app?: string;
-  options?: Record<string, Scalar>;
-  client?: string[];
-  server?: string[];
-  cps?: Scalar;
-  users?: Scalar;
-  weight?: Scalar;
-  think?: Scalar;
-  tls?: unknown;
-  enabled?: boolean;
-  [key: string]: unknown;
-}
-
-export interface FlowsPart {
-  clients?: string;
-  servers?: string;
-  [key: string]: unknown;
-}
-
-export interface Profile {
-  seed?: Scalar;
-  duration?: Scalar;
-  packets?: Scalar;
-  octets?: Scalar;
-  ports?: Record<string, unknown>;
-  stream?: Stream[];
-  flows?: FlowsPart;
-  pool?: Pool[];
-  template?: Template[];
-  run?: Record<string, unknown>;
-  [key: string]: unknown;
 }

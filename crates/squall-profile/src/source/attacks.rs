@@ -9,11 +9,39 @@ use super::{
     raw::word,
     read::{Count, Placed, Read, Reader, table},
 };
-use crate::{Attack, AttackOf, AttackPace, AttackRules, IdsEngine, NearMiss, Network, Port, Said};
+use crate::{At, AttackOf, AttackPace, AttackRules, IdsEngine, NearMiss, Network, Port, Said};
 
 table! {
     /// Attacks that begin one after the other, made from `rules` or from a `template`.
-    AttackTable {
+    AttackTable makes
+    /// Attacks that begin one after the other.
+    Attack {
+        name: String = String::new(),
+        what: AttackOf = AttackOf::default(),
+        /// Index into [`crate::Profile::ports`]: clients stand there; if there is no other, servers
+        /// as well.
+        port: usize = 0,
+        /// Servers.
+        port2: Option<usize> = None,
+        /// Conversations use Squall's own TCP and UDP where they can; otherwise all frames leave as
+        /// they were made.
+        live: bool = false,
+        pace: AttackPace = AttackPace::default(),
+        /// How many times all of them are sent.
+        repeat: u64 = 1,
+        /// The number of different attacks for each rule.
+        samples: u32 = 1,
+        /// 4 or 6; `None`: 4, where a rule leaves it open.
+        family: Option<u8> = None,
+        /// `vlan 7`, `gre FROM TO`, from the outside in.
+        wraps: Vec<Said> = Vec::new(),
+        /// In a live run: addresses and encapsulation of both sides.
+        client_network: Network = Network::default(),
+        server_network: Network = Network::default(),
+        /// A capture of what is not an attack, mixed in, repeated until the attacks end.
+        background: Option<Said> = None,
+        at: At = At::default(),
+    } from {
         /// Unique; reports use it. Default "attack 1" and so on.
         name: String,
         /// Files of Snort 2, Snort 3 or Suricata rules, or folders of such files, relative to the
@@ -55,32 +83,32 @@ table! {
         share: Said,
         /// When the first attack begins, after the start of the run, or after the end of the source
         /// that they come `after`. Default 0.
-        start: Nanos,
+        start: Nanos => Nanos,
         /// No attack begins after this time from the start.
-        duration: Nanos,
+        duration: Nanos => Option<Nanos>,
         /// They begin when the stream, replay, template or attack of this name has ended. Not for
         /// live attacks.
-        after: Said,
+        after: Said => Option<Said>,
         /// How many times to send all of them, each time from other addresses. Default 1.
         repeat: Count,
         /// true: in a random order that depends on the seed. Default false: in the order of the
         /// rules.
-        shuffle: bool,
+        shuffle: bool => bool,
         /// The number of different attacks for each rule. Default 1.
         samples: Count,
         /// true: one attack for each branch of the expressions of each rule. Default false.
-        every_branch: bool,
+        every_branch: bool => bool,
         /// "also": each attack is followed by a near miss, a twin that differs by one octet and
         /// must not raise the alert; "only": near misses alone. Default "no".
-        near_miss: NearMiss,
+        near_miss: NearMiss => NearMiss,
         /// Techniques that make attacks harder to detect: "segments=8", "fragments=16", or a list.
         /// `squall attack --evasions` lists them.
-        evasion: OneOrMore,
+        evasion: OneOrMore => Vec<Said>,
         /// Addresses of hosts inside the protected network: "10.0.0.1-10.0.0.9", or a list.
         /// Default: from the variables of the rules.
-        inside: OneOrMore,
+        inside: OneOrMore => Vec<Said>,
         /// Addresses of hosts outside. Default: 198.18.0.0/15 (RFC 2544).
-        outside: OneOrMore,
+        outside: OneOrMore => Vec<Said>,
         /// 4 or 6: the address family of attacks whose rules leave it open. Default 4.
         family: Count,
         /// Encapsulation of packets, from the outside in: "vlan 7", "gre FROM TO". For
@@ -91,7 +119,7 @@ table! {
         /// In a live run: addresses and encapsulation of the servers' packets.
         server_network: NetworkTable,
         /// The time between the frames of an attack. Default 100 us.
-        gap: Nanos,
+        gap: Nanos => Option<Nanos>,
         /// A capture without attacks, sent at the same time with its own timing, repeated until the
         /// attacks end. Relative to the profile.
         background: Said,
@@ -148,7 +176,7 @@ pub(super) fn attacks(
 
 fn attack(
     number: usize,
-    table: AttackTable,
+    mut table: AttackTable,
     ports: &[Port],
     cx: &mut Reader<'_>,
 ) -> Option<Attack> {
@@ -175,18 +203,18 @@ fn attack(
         }
     }
     let file = |Said { text, at }: Said, cx: &Reader<'_>| Said { text: cx.beside(&text), at };
-    let what = match (table.rules, table.template) {
+    let what = match (table.rules.take(), table.template.take()) {
         (Some(rules), None) => Some(AttackOf::Rules(AttackRules {
             files: rules.value.0.into_iter().map(|said| file(said, cx)).collect(),
-            config: table.config.map(|config| file(config.value, cx)),
-            variables: pairs(table.variables),
-            sids: texts(table.sid),
-            classtypes: texts(table.classtype),
-            msg: table.msg.map(|msg| msg.value),
-            engine: table.engine.map(|engine| engine.value),
+            config: table.config.take().map(|config| file(config.value, cx)),
+            variables: pairs(table.variables.take()),
+            sids: texts(table.sid.take()),
+            classtypes: texts(table.classtype.take()),
+            msg: table.msg.take().map(|msg| msg.value),
+            engine: table.engine.take().map(|engine| engine.value),
         })),
         (None, Some(name)) => {
-            Some(AttackOf::Template { name: name.value, options: pairs(table.options) })
+            Some(AttackOf::Template { name: name.value, options: pairs(table.options.take()) })
         }
         (rules, _) => {
             let found = if rules.is_some() {
@@ -208,7 +236,7 @@ fn attack(
     if let (Some(said), true, None) = (&table.live, live, &table.port2) {
         cx.report(&said.place, "= true needs port2, the port of the servers", &[]);
     }
-    let pace = match (table.rate, table.share) {
+    let pace = match (table.rate.take(), table.share.take()) {
         (Some(rate), None) => Some(AttackPace::PerSecond(rate.value.0)),
         (None, Some(share)) => {
             let text = &share.value.text;
@@ -252,34 +280,30 @@ fn attack(
         Some(repeat) => Some(repeat.value.0),
         None => Some(1),
     };
-    Some(Attack {
-        name: table.name.map_or_else(|| format!("attack {}", number + 1), |name| name.value),
+    let name =
+        table.name.take().map_or_else(|| format!("attack {}", number + 1), |name| name.value);
+    let mut side = |of: Option<Placed<NetworkTable>>| {
+        of.map_or_else(Network::default, |table| network(table.value, cx))
+    };
+    let client_network = side(table.client_network.take());
+    let server_network = side(table.server_network.take());
+    let mut attack = Attack {
+        name,
         what: what?,
         port: clients?,
         port2,
         live,
         pace: pace?,
-        start: table.start.map_or(Nanos::ZERO, |start| start.value),
-        duration: table.duration.map(|duration| duration.value),
-        after: table.after.map(|after| after.value),
         repeat: repeat?,
-        shuffle: table.shuffle.is_some_and(|shuffle| shuffle.value),
         samples: samples?,
-        every_branch: table.every_branch.is_some_and(|every| every.value),
-        near_miss: table.near_miss.map_or(NearMiss::default(), |near| near.value),
-        evasion: texts(table.evasion),
-        inside: texts(table.inside),
-        outside: texts(table.outside),
         family,
-        wraps: texts(table.wrap),
-        client_network: table
-            .client_network
-            .map_or_else(Network::default, |table| network(table.value, cx)),
-        server_network: table
-            .server_network
-            .map_or_else(Network::default, |table| network(table.value, cx)),
-        gap: table.gap.map(|gap| gap.value),
-        background: table.background.map(|background| file(background.value, cx)),
+        wraps: texts(table.wrap.take()),
+        client_network,
+        server_network,
+        background: table.background.take().map(|background| file(background.value, cx)),
         at,
-    })
+        ..Attack::default()
+    };
+    table.store(&mut attack);
+    Some(attack)
 }

@@ -51,14 +51,14 @@ table! {
         /// Addresses and encapsulation of the servers' packets.
         server_network: NetworkTable,
         /// All conversations of a capture, instead of templates.
-        replay: ReplayTable,
+        replay: ConversationsTable,
     }
 }
 
 table! {
     /// The conversations of a capture, played over real TCP and UDP: each with its own addresses,
     /// ports and start.
-    ReplayTable {
+    ConversationsTable {
         /// A file, relative to the profile.
         capture: Said,
         /// They begin this many times as fast as they were captured. Default 1.
@@ -358,7 +358,7 @@ impl Read for PerSecond {
         }
     }
     fn schema() -> Json {
-        json!({ "type": ["number", "string"], "exclusiveMinimum": 0, "examples": [10000, "10k", 0.5] })
+        json!({ "type": ["number", "string"], "title": "PerSecond", "exclusiveMinimum": 0, "examples": [10000, "10k", 0.5] })
     }
 }
 
@@ -377,7 +377,7 @@ impl Read for Level {
         }
     }
     fn schema() -> Json {
-        json!({ "type": ["number", "string"], "minimum": 0, "examples": [500, "1k", 0] })
+        json!({ "type": ["number", "string"], "title": "Level", "minimum": 0, "examples": [500, "1k", 0] })
     }
 }
 
@@ -393,7 +393,7 @@ impl Read for Said {
         }
     }
     fn schema() -> Json {
-        json!({ "type": ["string", "number", "boolean"] })
+        json!({ "type": ["string", "number", "boolean"], "title": "Text" })
     }
 }
 
@@ -409,7 +409,13 @@ impl Read for OneOrMore {
         }
     }
     fn schema() -> Json {
-        json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
+        json!({ "title": "OneOrMore", "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
+    }
+}
+
+impl From<OneOrMore> for Vec<Said> {
+    fn from(OneOrMore(texts): OneOrMore) -> Self {
+        texts
     }
 }
 
@@ -428,7 +434,7 @@ impl Read for TextTable {
         (texts.len() == entries.len()).then_some(Self(texts))
     }
     fn schema() -> Json {
-        json!({ "type": "object", "additionalProperties": { "type": ["string", "number", "boolean"] } })
+        json!({ "type": "object", "title": "Texts", "additionalProperties": { "type": ["string", "number", "boolean"] } })
     }
 }
 
@@ -598,7 +604,7 @@ pub(super) fn flows(
 
 /// A profile that plays the conversations of a capture.
 fn played(
-    replay: Placed<ReplayTable>,
+    replay: Placed<ConversationsTable>,
     shared: Option<Placed<FlowsTable>>,
     (pool, templates): (Option<&Place>, &[(usize, TemplateTable)]),
     ports: &[Port],
@@ -641,7 +647,7 @@ fn played(
 }
 
 fn conversations(
-    Placed { value: table, .. }: Placed<ReplayTable>,
+    Placed { value: table, .. }: Placed<ConversationsTable>,
     cx: &mut Reader<'_>,
 ) -> Option<Conversations> {
     let place = table.place.clone();

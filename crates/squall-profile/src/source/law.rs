@@ -93,7 +93,7 @@ impl Read for Number {
         }
     }
     fn schema() -> Json {
-        json!({ "type": ["integer", "string"], "minimum": 0 })
+        json!({ "type": ["integer", "string"], "title": "Number", "minimum": 0 })
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use squall_units::{Nanos, Rate, RateUnit, TREX_GROUPS, TREX_HW_IDS, TrexMark, suggest};
+use squall_units::{Rate, RateUnit, TREX_GROUPS, TREX_HW_IDS, TrexMark, suggest};
 
 use super::{
     law::Number,
@@ -18,8 +18,7 @@ use super::{
     stages::{Levels, Row},
 };
 use crate::{
-    At, BurstEnd, Departures, FieldRef, Late, Mode, Next, Op, PacketSource, Port, Profile,
-    Recompute, SizeLaw, Stage, Stop, Stream, Turn, Vary,
+    At, FieldRef, Mode, Next, Op, PacketSource, Port, Profile, Stage, Stop, Stream, Turn, Vary,
 };
 
 /// The version of profiles that is read and written.
@@ -192,7 +191,7 @@ fn next(table: &StreamTable, names: &Names, cx: &mut Reader<'_>) -> Option<Next>
 }
 
 fn stream(
-    table: StreamTable,
+    mut table: StreamTable,
     name: String,
     next: Option<Next>,
     ports: &[Port],
@@ -223,41 +222,34 @@ fn stream(
         table.hex.as_ref().map(|p| &p.place),
         table.pcap.as_ref().map(|p| &p.place),
     ];
-    let latency = table.latency.is_some_and(|latency| latency.value);
-    let trex = trex(latency, table.trex_hw_id, table.trex_flow_seq, cx);
-    let trex_group = trex_group(latency, table.trex_group, cx);
+    let latency = table.latency.as_ref().is_some_and(|latency| latency.value);
+    let trex = trex(latency, table.trex_hw_id.take(), table.trex_flow_seq.take(), cx);
+    let trex_group = trex_group(latency, table.trex_group.take(), cx);
     let packet_at = at(packet_place.into_iter().flatten().next(), cx);
     let at = cx.at(table.place.start);
-    Stream {
+    let (layers, hex, pcap) = (table.packet.take(), table.hex.take(), table.pcap.take());
+    let packet = packet(&table.place, &table.given, layers, hex, pcap, cx)
+        .unwrap_or_else(|| PacketSource::Octets(Arc::default()));
+    let mut stream = Stream {
         name,
         port,
-        group: table.group.map(|group| group.value),
-        packet: packet(&table.place, &table.given, table.packet, table.hex, table.pcap, cx)
-            .unwrap_or_else(|| PacketSource::Octets(Arc::default())),
-        size: table.size.map_or(SizeLaw::Natural, |size| size.value),
+        packet,
         segment,
-        rate: table.rate.map_or_else(|| highest(&stages), |rate| rate.value),
+        rate: table.rate.take().map_or_else(|| highest(&stages), |rate| rate.value),
         stages,
-        departures: table.departures.map_or(Departures::Constant, |departures| departures.value),
-        mode: table.mode.map_or(Mode::Continuous, |mode| mode.value),
-        start_delay: table.start_delay.map_or(Nanos::ZERO, |delay| delay.value),
-        self_start: table.self_start.is_none_or(|start| start.value),
-        duration: table.duration.map(|duration| duration.value),
-        after: table.after.map(|after| after.value),
         next,
-        latency,
         trex,
         trex_group,
-        late: table.late.map_or(Late::default(), |late| late.value),
-        vary: table.vary.map_or_else(Vec::new, |vary| varies(vary.value, cx)),
-        recompute: table.recompute.map_or(Recompute::All, |recompute| recompute.value),
-        burst_end: table.burst_end.map_or(BurstEnd::Gap, |end| end.value),
+        vary: table.vary.take().map_or_else(Vec::new, |vary| varies(vary.value, cx)),
         at,
         packet_at,
         size_at,
         segment_at,
         rate_at,
-    }
+        ..Stream::default()
+    };
+    table.store(&mut stream);
+    stream
 }
 
 fn trex(

@@ -1,9 +1,11 @@
 //! The tables of a profile as they are written. These comments are the reference: they land in the
 //! JSON schema.
 
+use std::sync::Arc;
+
 use serde_json::{Value as Json, json};
 use squall_options::{Mistake, RunOptions};
-use squall_units::{Nanos, Rate};
+use squall_units::{Nanos, Rate, TrexMark};
 use squall_wire::Packet;
 
 use super::{
@@ -14,7 +16,9 @@ use super::{
     read::{Count, Octets, Place, Placed, Read, Reader, Whole, table},
     replay::ReplayTable,
 };
-use crate::{BurstEnd, Departures, Late, Mode, Recompute, Said, SizeLaw};
+use crate::{
+    At, BurstEnd, Departures, Late, Mode, Next, PacketSource, Recompute, Said, SizeLaw, Stage, Vary,
+};
 
 table! {
     /// A Squall profile: the traffic to send, its ports and its times.
@@ -95,13 +99,39 @@ impl Read for RunOptions {
 
 table! {
     /// Frames of one kind, at one rate, on one port.
-    StreamTable {
+    StreamTable makes
+    /// Frames of one kind, at one rate, on one port.
+    Stream {
+        /// Unique among streams.
+        name: String = String::new(),
+        /// Index into [`crate::Profile::ports`].
+        port: usize = 0,
+        packet: PacketSource = PacketSource::Octets(Arc::default()),
+        /// Frames are GSO frames, to be cut into frames of this many octets of payload, 1 to 65,535.
+        segment: Option<u32> = None,
+        rate: Rate = Rate::pps(1),
+        /// How the rate changes from its start on; empty: not. It ends with the last.
+        stages: Vec<Stage<Rate>> = Vec::new(),
+        next: Option<Next> = None,
+        /// With `latency`: TRex's header takes the place of Squall's signature.
+        trex: Option<TrexMark> = None,
+        /// Without `latency`: frames have the mark of this packet group of TRex, below
+        /// [`squall_units::TREX_GROUPS`], and are counted by it at the receiver.
+        trex_group: Option<u16> = None,
+        vary: Vec<Vary> = Vec::new(),
+        at: At = At::default(),
+        /// Places of `packet`, `size`, `segment`, `rate`.
+        packet_at: At = At::default(),
+        size_at: At = At::default(),
+        segment_at: At = At::default(),
+        rate_at: At = At::default(),
+    } from {
         /// Unique; reports and `next` use it. Default "stream 1" and so on.
         name: String,
         /// A name from [ports]. May be left out if there is only one.
         port: String,
         /// Reports add up the streams of a group.
-        group: String,
+        group: String => Option<String>,
         /// The headers, outermost first; lengths and checksums are filled in. One of `packet`,
         /// `hex`, `pcap`.
         packet: Packet,
@@ -113,7 +143,7 @@ table! {
         /// to the profile.
         pcap: String,
         /// Frame length in octets with FCS. Default: the length of the packet, at least 64.
-        size: SizeLaw,
+        size: SizeLaw => SizeLaw,
         /// Each frame is a GSO frame, of up to 65553 octets, that leaves as frames of this many
         /// octets of TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet),
         /// by Squall elsewhere. Rates and counters are those of the frames on the wire. Without a
@@ -126,22 +156,22 @@ table! {
         stages: Vec<RateStageTable>,
         /// How the gaps between departures spread; their mean follows from the rate. Default
         /// "constant".
-        departures: Departures,
+        departures: Departures => Departures,
         /// How many frames: without end, or in bursts. Default "continuous".
-        mode: Mode,
+        mode: Mode => Mode,
         /// A wait after the start of the run, after the end of the source that it comes `after`, or
         /// after the end of the stream that names this one as `next`.
-        start_delay: Nanos,
+        start_delay: Nanos => Nanos,
         /// Ends this long after its start, pauses included.
-        duration: Nanos,
+        duration: Nanos => Option<Nanos>,
         /// Begins when the stream, replay, template or attack of this name has ended, on any port.
-        after: Said,
+        after: Said => Option<Said>,
         /// false: waits until another stream names this one as `next`. Default true.
-        self_start: bool,
+        self_start: bool => bool = true,
         /// The stream of the same port that starts when this one has ended; it can be this one.
         next: NextText,
         /// Signs the frames, so that the receiver measures loss, order and delay. Default false.
-        latency: bool,
+        latency: bool => bool,
         /// With latency = true, frames end with the header of TRex's latency streams instead of
         /// Squall's signature, so that TRex can receive them; its hw_id, 0 to 127, different for
         /// each stream.
@@ -156,18 +186,18 @@ table! {
         /// measured. The number of the group, 0 to 1022, different for each stream.
         trex_group: Count,
         /// The policy for late frames. Default "smooth".
-        late: Late,
+        late: Late => Late,
+        /// Which length and checksum fields follow what changes from frame to frame: true, all of
+        /// them; false, none; or their names: ["ipv4.checksum"]. The others stay as they are in the
+        /// packet. Default true.
+        recompute: Recompute => Recompute,
+        /// When a burst ends: "gap", one gap after its last frame, or "frame", with its last frame,
+        /// as in TRex. Counts for the gap between bursts and the start of `next`. Default "gap".
+        burst_end: BurstEnd => BurstEnd,
         /// false: the stream is ignored. Default true.
         enabled: bool,
         /// Fields that change from frame to frame.
         vary: Vec<VaryTable>,
-        /// Which length and checksum fields follow what changes from frame to frame: true, all of
-        /// them; false, none; or their names: ["ipv4.checksum"]. The others stay as they are in the
-        /// packet. Default true.
-        recompute: Recompute,
-        /// When a burst ends: "gap", one gap after its last frame, or "frame", with its last frame,
-        /// as in TRex. Counts for the gap between bursts and the start of `next`. Default "gap".
-        burst_end: BurstEnd,
     }
 }
 

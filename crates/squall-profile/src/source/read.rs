@@ -52,7 +52,61 @@ impl Given {
 
 /// Defines a table: its fields, their documentation, how it is read and its schema, in one place.
 /// Each field is `Some` if it was there and right.
+///
+/// A table that `makes` a value defines that, too: the fields that have to be worked out, and after
+/// them each key with `=>`, which is only stored, as that type; its default is that of the type, or
+/// what follows `=`. Such a key is read, kept and written by its one line.
 macro_rules! table {
+    ($(#[doc = $doc:literal])* $name:ident makes $(#[doc = $model_doc:literal])* $model:ident {
+        $($(#[doc = $own_doc:literal])* $own:ident: $own_type:ty = $own_default:expr,)*
+    } from {
+        $($(#[doc = $field_doc:literal])* $field:ident: $type:ty $(=> $of:ty $(= $default:expr)?)?,)*
+    }) => {
+        $crate::source::read::table! {
+            $(#[doc = $doc])* $name { $($(#[doc = $field_doc])* $field: $type,)* }
+        }
+
+        $(#[doc = $model_doc])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $model {
+            $($(#[doc = $own_doc])* pub $own: $own_type,)*
+            $($(#[doc = concat!("As the key `", stringify!($field), "` says.")] pub $field: $of,)?)*
+        }
+
+        impl Default for $model {
+            fn default() -> Self {
+                Self {
+                    $($own: $own_default,)*
+                    $($($field: $crate::source::read::default_of!($of $(, $default)?),)?)*
+                }
+            }
+        }
+
+        impl $name {
+            /// Moves what is only stored into `to`.
+            pub(super) fn store(&mut self, to: &mut $model) {
+                $($(if let Some(given) = self.$field.take() {
+                    to.$field = <$of>::from(given.value);
+                })?)*
+            }
+        }
+
+        impl $model {
+            /// In the order in which they are written.
+            pub(crate) const KEYS: &[&str] = &[$(stringify!($field)),*];
+
+            /// A key that is only stored, as it is written; `None` where it is at its default.
+            pub(crate) fn stored(&self, key: &str) -> Option<serde_json::Value> {
+                let default = Self::default();
+                match key {
+                    $($(stringify!($field) if self.$field != default.$field => {
+                        <$of as $crate::emit::Emit>::emit(&self.$field)
+                    })?)*
+                    _ => None,
+                }
+            }
+        }
+    };
     ($(#[doc = $doc:literal])* $name:ident { $($(#[doc = $field_doc:literal])* $field:ident: $type:ty,)* }) => {
         $(#[doc = $doc])*
         #[derive(Debug)]
@@ -79,7 +133,7 @@ macro_rules! table {
             }
 
             fn schema() -> serde_json::Value {
-                $crate::source::read::table_schema(&[$($doc),*], vec![
+                $crate::source::read::table_schema(stringify!($name), &[$($doc),*], vec![
                     $((stringify!($field), &[$($field_doc),*], <$type as $crate::source::read::Read>::schema()),)*
                 ])
             }
@@ -87,6 +141,17 @@ macro_rules! table {
     };
 }
 pub(super) use table;
+
+/// The value of a stored key that is not given.
+macro_rules! default_of {
+    ($of:ty) => {
+        <$of>::default()
+    };
+    ($of:ty, $default:expr) => {
+        $default
+    };
+}
+pub(super) use default_of;
 
 /// Notes mistakes, and knows where they are.
 pub(super) struct Reader<'a> {
@@ -369,7 +434,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(super) fn table_schema(doc: &[&str], fields: Vec<(&str, &[&str], Json)>) -> Json {
+/// Tables and the kinds of their values have titles: by these the classes of Python and the types of
+/// TypeScript that are generated from the schema are called.
+pub(super) fn table_schema(name: &str, doc: &[&str], fields: Vec<(&str, &[&str], Json)>) -> Json {
     let properties: serde_json::Map<String, Json> = fields
         .into_iter()
         .map(|(name, doc, mut schema)| {
@@ -379,7 +446,8 @@ pub(super) fn table_schema(doc: &[&str], fields: Vec<(&str, &[&str], Json)>) -> 
             (name.to_owned(), schema)
         })
         .collect();
-    json!({ "type": "object", "description": prose(doc), "properties": properties, "additionalProperties": false })
+    let title = name.strip_suffix("Table").unwrap_or(name);
+    json!({ "type": "object", "title": title, "description": prose(doc), "properties": properties, "additionalProperties": false })
 }
 
 fn prose(doc: &[&str]) -> String {
@@ -389,6 +457,18 @@ fn prose(doc: &[&str]) -> String {
 /// A whole number, also as `"10k"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count(pub u64);
+
+impl From<Count> for u64 {
+    fn from(Count(count): Count) -> Self {
+        count
+    }
+}
+
+impl From<Count> for Option<u64> {
+    fn from(Count(count): Count) -> Self {
+        Some(count)
+    }
+}
 
 /// A number that may be negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -440,7 +520,7 @@ impl Read for Count {
         cx.unit(node, squall_units::parse_count).map(Self)
     }
     fn schema() -> Json {
-        json!({ "type": ["integer", "string"], "minimum": 0, "examples": [1000, "10k", "1.5M"] })
+        json!({ "type": ["integer", "string"], "title": "Count", "minimum": 0, "examples": [1000, "10k", "1.5M"] })
     }
 }
 
@@ -454,7 +534,7 @@ impl Read for Whole {
         .or_else(|| cx.wrong_type(node, "a whole number below 2^63", "-2"))
     }
     fn schema() -> Json {
-        json!({ "type": ["integer", "string"], "examples": [1, -2] })
+        json!({ "type": ["integer", "string"], "title": "Whole", "examples": [1, -2] })
     }
 }
 
@@ -463,7 +543,7 @@ impl Read for Octets {
         cx.unit(node, squall_units::parse_octets).map(Self)
     }
     fn schema() -> Json {
-        json!({ "type": ["integer", "string"], "minimum": 0, "examples": [1500, "10 MB", "2 GiB"] })
+        json!({ "type": ["integer", "string"], "title": "Octets", "minimum": 0, "examples": [1500, "10 MB", "2 GiB"] })
     }
 }
 
@@ -472,7 +552,7 @@ impl Read for Nanos {
         cx.unit(node, str::parse)
     }
     fn schema() -> Json {
-        json!({ "type": ["string", "number"], "minimum": 0, "examples": ["10 s", "1.5 ms", "250 us", "1h30m", 10],
+        json!({ "type": ["string", "number"], "title": "Time", "minimum": 0, "examples": ["10 s", "1.5 ms", "250 us", "1h30m", 10],
             "description": "Units: ns, us, ms, s, min, h; a bare number is seconds." })
     }
 }
@@ -482,7 +562,7 @@ impl Read for Rate {
         cx.unit(node, str::parse)
     }
     fn schema() -> Json {
-        json!({ "type": ["string", "number"], "minimum": 0,
+        json!({ "type": ["string", "number"], "title": "Rate", "minimum": 0,
             "examples": ["10 kpps", "1.5 Gbps", "2 Gbps l1", "30 %", "max", 1000],
             "description": "Frames per second (pps), bits per second of frames with FCS (bps), bits per second on the link, \
                 with preamble and gap (bps l1), a share of the port's speed (%), or max; a bare number is pps." })

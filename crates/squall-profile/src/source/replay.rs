@@ -10,18 +10,40 @@ use super::{
     raw::word,
     read::{Count, Placed, Read, Reader, table},
 };
-use crate::{Late, Port, Replay, Said, SpeedOf, SplitOf, TooLong};
+use crate::{At, Late, Port, Said, SpeedOf, SplitOf, TooLong};
 
 table! {
     /// Captures that are sent again, next to the other sources of the profile.
-    ReplayTable {
+    ReplayTable makes
+    /// Captures that are sent again, one after the other.
+    Replay {
+        name: String = String::new(),
+        /// `-` is the standard input.
+        files: Vec<Said> = Vec::new(),
+        /// Index into [`crate::Profile::ports`]: what clients send leaves here; if there is no
+        /// other, what servers send as well.
+        port: usize = 0,
+        port2: Option<usize> = None,
+        /// `None`: as captured.
+        speed: Option<(SpeedOf, Said)> = None,
+        /// The number of frames that leave at once.
+        together: u32 = 1,
+        /// How packets of the two ports are distinguished.
+        split: Option<(SplitOf, Said)> = None,
+        /// Other addresses in every loop of this number.
+        unique: Option<u64> = None,
+        /// Changes to packets, named as the options of `squall edit`; a name can occur more than
+        /// once.
+        edit: Vec<(String, Said)> = Vec::new(),
+        at: At = At::default(),
+    } from {
         /// Unique; reports use it, and so do pause and resume. Default "replay 1" and so on.
         name: String,
         /// pcap or pcapng, compressed or not, one after the other; "-" is standard input. A file,
         /// or a list, relative to the profile.
         files: OneOrMore,
         /// true: all files together, in the order of their timestamps. Default false.
-        merge: bool,
+        merge: bool => bool,
         /// A name from [ports], for the clients' packets, and for the servers' if there is no
         /// `port2`. May be left out if there is only one port.
         port: String,
@@ -40,26 +62,26 @@ table! {
         /// Default 1.
         together: Count,
         /// The longest captured gap; longer ones are shortened to it.
-        longest_gap: Nanos,
+        longest_gap: Nanos => Option<Nanos>,
         /// When the first frame is due, after the start of the run, or after the end of the source
         /// that it comes `after`. Default 0.
-        start: Nanos,
+        start: Nanos => Nanos,
         /// Begins when the stream, replay, template or attack of this name has ended.
-        after: Said,
+        after: Said => Option<Said>,
         /// Ends this long after its start, pauses included.
-        duration: Nanos,
+        duration: Nanos => Option<Nanos>,
         /// How many times; 0: until the run ends. Default 1.
-        loops: Count,
+        loops: Count => u64 = 1,
         /// The time between two loops. Default 0.
-        loop_delay: Nanos,
+        loop_delay: Nanos => Nanos,
         /// Ends after this number of frames.
-        limit: Count,
+        limit: Count => Option<u64>,
         /// true: reads everything before the first frame leaves, once for all loops. Default false.
-        preload: bool,
+        preload: bool => bool,
         /// true: frames leave only when asked for, a number at a time (`step`). Default false.
-        held: bool,
+        held: bool => bool,
         /// The policy for late frames. Default "smooth".
-        late: Late,
+        late: Late => Late,
         /// How to choose the port of a packet, one of: { auto = "first" } (or bridge, router,
         /// client, server), { cidr = "10.0.0.0/8" }, { regex = "^10[.]" }, { mac =
         /// "02:00:00:00:00:01" }, { cache = "FILE" } (of squall prep or tcpprep), { port = true }
@@ -67,25 +89,25 @@ table! {
         /// port). Default { auto = "first" }.
         split: TextTable,
         /// true: exchanges the two ports. Default false.
-        reverse: bool,
+        reverse: bool => bool,
         /// Changes the addresses every N loops, so that each time has its own flows; 1: in each
         /// loop. Default: always the same addresses.
         unique_ip: Count,
         /// false: does not count flows. Default true.
-        flow_stats: bool,
+        flow_stats: bool => bool = true,
         /// A flow ends when it was idle for this time, as captured; its next packet begins another.
-        flow_expiry: Nanos,
+        flow_expiry: Nanos => Option<Nanos>,
         /// The highest number of flows that are counted separately. Default 1M.
-        max_flows: Count,
+        max_flows: Count => Option<u64>,
         /// Sends only packets that match this tcpdump filter: "tcp port 80".
-        filter: Said,
+        filter: Said => Option<Said>,
         /// Sends only these packets, by their numbers over all files: "1-5,9,20-".
-        include: Said,
+        include: Said => Option<Said>,
         /// Leaves these packets out.
-        exclude: Said,
+        exclude: Said => Option<Said>,
         /// The action for frames that are longer than the port takes: "skip" (and count),
         /// "truncate" or "fragment". Default "skip".
-        too_long: TooLong,
+        too_long: TooLong => TooLong,
         /// Changes to packets, named as the options of `squall edit`: { enet_dmac =
         /// "02:00:00:00:00:02", pnat = "10.0.0.0/8:172.16.0.0/12" }.
         edit: EditTable,
@@ -148,7 +170,7 @@ pub(super) fn replays(
 
 fn replay(
     number: usize,
-    table: ReplayTable,
+    mut table: ReplayTable,
     ports: &[Port],
     cx: &mut Reader<'_>,
 ) -> Option<Replay> {
@@ -157,7 +179,7 @@ fn replay(
         let text = if text == "-" { text } else { cx.beside(&text) };
         Said { text, at }
     };
-    let files: Vec<_> = match table.files {
+    let files: Vec<_> = match table.files.take() {
         Some(files) => files.value.0.into_iter().map(|said| file(said, cx)).collect(),
         None => Vec::new(),
     };
@@ -167,10 +189,10 @@ fn replay(
     let (first, port2) =
         two_ports(&table.port, &table.port2, (&table.given, &table.place), ports, cx);
     let speeds = [
-        (SpeedOf::Captured, table.multiplier),
-        (SpeedOf::Rate, table.rate),
-        (SpeedOf::Mbps, table.mbps),
-        (SpeedOf::Ramp, table.ramp),
+        (SpeedOf::Captured, table.multiplier.take()),
+        (SpeedOf::Rate, table.rate.take()),
+        (SpeedOf::Mbps, table.mbps.take()),
+        (SpeedOf::Ramp, table.ramp.take()),
     ];
     let mut speeds = speeds.into_iter().filter_map(|(of, said)| Some((of, said?)));
     let speed = speeds.next();
@@ -178,7 +200,7 @@ fn replay(
         let what = format!("cannot be combined with {}: expected one of them", of.key());
         cx.report(&said.place, &what, &[]);
     }
-    let split = match table.split {
+    let split = match table.split.take() {
         None => None,
         Some(Placed { value: TextTable(entries), place }) => match <[_; 1]>::try_from(entries) {
             Ok([(key, said)]) => {
@@ -218,36 +240,22 @@ fn replay(
         }
         None => Some(1),
     };
-    let some = |count: Option<Placed<Count>>| count.map(|count| count.value.0);
-    Some(Replay {
-        name: table.name.map_or_else(|| format!("replay {}", number + 1), |name| name.value),
+    let name =
+        table.name.take().map_or_else(|| format!("replay {}", number + 1), |name| name.value);
+    let unique = table.unique_ip.take().map(|loops| loops.value.0).filter(|loops| *loops > 0);
+    let mut replay = Replay {
+        name,
         files,
-        merge: table.merge.is_some_and(|merge| merge.value),
         port: first?,
         port2,
         speed: speed.map(|(of, said)| (of, said.value)),
         together: together?,
-        longest_gap: table.longest_gap.map(|gap| gap.value),
-        start: table.start.map_or(Nanos::ZERO, |start| start.value),
-        after: table.after.map(|after| after.value),
-        duration: table.duration.map(|duration| duration.value),
-        loops: some(table.loops).unwrap_or(1),
-        loop_delay: table.loop_delay.map_or(Nanos::ZERO, |delay| delay.value),
-        limit: some(table.limit),
-        preload: table.preload.is_some_and(|preload| preload.value),
-        held: table.held.is_some_and(|held| held.value),
-        late: table.late.map_or(Late::default(), |late| late.value),
         split,
-        reverse: table.reverse.is_some_and(|reverse| reverse.value),
-        unique: some(table.unique_ip).filter(|loops| *loops > 0),
-        flow_stats: table.flow_stats.is_none_or(|stats| stats.value),
-        flow_expiry: table.flow_expiry.map(|expiry| expiry.value),
-        max_flows: some(table.max_flows),
-        filter: table.filter.map(|filter| filter.value),
-        include: table.include.map(|include| include.value),
-        exclude: table.exclude.map(|exclude| exclude.value),
-        too_long: table.too_long.map_or(TooLong::default(), |what| what.value),
-        edit: table.edit.map_or_else(Vec::new, |edit| edit.value.0),
+        unique,
+        edit: table.edit.take().map_or_else(Vec::new, |edit| edit.value.0),
         at,
-    })
+        ..Replay::default()
+    };
+    table.store(&mut replay);
+    Some(replay)
 }

@@ -3,6 +3,7 @@
 use std::{io, path::Path, sync::Arc};
 
 use proptest::prelude::*;
+use serde_json::json;
 use squall_options::{RunOptions, Time};
 use squall_profile::*;
 use squall_units::{Nanos, Rate, RateUnit, TrexMark};
@@ -161,6 +162,26 @@ fn what_is_left_out_has_its_default() {
     assert_eq!((&stream.departures, stream.late), (&Departures::Constant, Late::Smooth));
     assert_eq!((stream.self_start, stream.latency, stream.next), (true, false, None));
     assert_eq!((stream.start_delay, stream.rate), (Nanos::ZERO, Rate::pps(1)));
+}
+
+#[test]
+fn a_key_that_is_only_stored_is_written_unless_at_its_default() {
+    let stored = |more: &str| {
+        let profile = Profile { streams: vec![stream(more)], ..Profile::default() };
+        let mut written = profile.to_value()["stream"][0].take();
+        let table = written.as_object_mut().unwrap();
+        table.retain(|key, _| !["name", "packet", "hex", "rate"].contains(&key.as_str()));
+        written
+    };
+    assert_eq!(stored(""), json!({}));
+    let defaults = "self_start = true\nlatency = false\nlate = \"smooth\"\nburst_end = \"gap\"\n\
+                    start_delay = 0\nmode = \"continuous\"\nrecompute = true";
+    assert_eq!(stored(defaults), json!({}));
+    let others = "group = \"g\"\nlatency = true\nlate = \"drop\"\nburst_end = \"frame\"\n\
+                  start_delay = \"1 s\"\nrecompute = false";
+    let expected = json!({ "group": "g", "start_delay": "1 s", "latency": true, "late": "drop",
+        "recompute": false, "burst_end": "frame" });
+    assert_eq!(stored(others), expected);
 }
 
 #[test]
@@ -488,7 +509,6 @@ prop_compose! {
         port in 0usize..2,
         stages in prop::collection::vec((1u64..1 << 40, 0u64..3), 0..3),
     ) -> (Stream, Option<(prop::sample::Index, Option<u64>)>) {
-        let at = At::default();
         let of = |of: u64| match of { 0 => Rate { num: 0, den: 1, ..rate }, _ => rate };
         let mut stages: Vec<_> =
             stages.into_iter().map(|(lasts, to)| Stage { lasts: Nanos(lasts), to: of(to) }).collect();
@@ -497,10 +517,10 @@ prop_compose! {
             stages.clear();
         }
         let stream = Stream {
-            name: String::new(), port, group, packet, size, rate, stages, departures, mode, start_delay: Nanos(delay), latency,
-            self_start: true, duration: segment.map(|n| Nanos(n.into())), after: None, next: None, late, vary, recompute, burst_end: BurstEnd::Gap, at, packet_at: at, size_at: at, segment_at: at,
-            rate_at: at, segment, trex: (latency && delay % 2 == 0).then_some(TrexMark { hw_id: (delay % 128) as u8, flow_seq: (delay % 251) as u8 }),
+            port, group, packet, size, rate, stages, departures, mode, start_delay: Nanos(delay), latency,
+            duration: segment.map(|n| Nanos(n.into())), late, vary, recompute, segment, trex: (latency && delay % 2 == 0).then_some(TrexMark { hw_id: (delay % 128) as u8, flow_seq: (delay % 251) as u8 }),
             trex_group: (!latency && delay % 2 == 0).then_some((delay % 1023) as u16),
+            ..Stream::default()
         };
         (stream, next)
     }
