@@ -15,13 +15,14 @@ export interface Part {
   [key: string]: unknown;
 }
 
-/** Tables of the profile whose parts send, with their page and their name in a sentence. */
+/** Tables of the profile whose parts send: their page, their names in a sentence, and what they
+ * send. */
 export const KINDS = {
-  stream: { page: "streams", one: "stream", many: "streams" },
-  template: { page: "flows", one: "flow template", many: "flow templates" },
-  replay: { page: "replay", one: "replay", many: "replays" },
-  attack: { page: "attacks", one: "attack", many: "attacks" },
-} as const satisfies Record<string, { page: PageId; one: string; many: string }>;
+  stream: { page: "streams", one: "stream", many: "streams", sent: "streams" },
+  template: { page: "flows", one: "flow template", many: "flow templates", sent: "flows" },
+  replay: { page: "replay", one: "replay", many: "replays", sent: "replays" },
+  attack: { page: "attacks", one: "attack", many: "attacks", sent: "attacks" },
+} as const satisfies Record<string, { page: PageId; one: string; many: string; sent: string }>;
 export type Kind = keyof typeof KINDS;
 export const KIND_IDS = Object.keys(KINDS) as Kind[];
 
@@ -38,7 +39,7 @@ export const EXAMPLE: Profile = {
   ports: { A: "loop:0", B: "loop:0" },
   stream: [
     {
-      name: "web",
+      name: "syn",
       port: "A",
       packet: "eth/ipv4(src=198.18.0.1, dst=198.19.0.1)/tcp(sport=1024, dport=80, flags=S)",
       size: 128,
