@@ -334,16 +334,19 @@ const steps = {
     });
     await until(async () => (await page.getByLabel("Rules file").inputValue()) === "two.rules", "the file is chosen");
     await page.getByRole("button", { name: "Solve", exact: true }).click();
-    await page.getByRole("button", { name: "Run attacks" }).click();
-    await page.getByLabel("Port", { exact: true }).fill("veth-a");
+    await page.getByRole("button", { name: "Add attacks to the mix" }).click();
     await page.getByLabel("Near misses").selectOption("also");
+    await page.getByText("ready", { exact: true }).waitFor();
     const before = counted("veth-a").tx;
-    await page.getByRole("button", { name: "Attack", exact: true }).click();
+    await page.getByRole("button", { name: "Start only attacks" }).click();
     await page.getByRole("link", { name: "Report", exact: true }).waitFor();
     // Two attacks and their twins, a datagram each.
     const sent = () => fact(page.getByLabel("The run", { exact: true }), "Sent");
     await until(async () => (await sent()) === "4", "all four are sent");
     assert.ok(counted("veth-a").tx - before >= 4);
+    await page.goto(`${url}/#/attacks?tab=run`);
+    await page.getByRole("button", { name: "Remove the attack" }).click();
+    await page.getByText("No attacks yet").waitFor();
     // An engine that saw the first, and the second's twin in place of it.
     await page.goto(`${url}/#/attacks?tab=score`);
     const chosen = () => page.getByLabel("Labels", { exact: true }).inputValue();
@@ -379,15 +382,25 @@ const steps = {
 
   async "a capture is replayed as often and as fast as it was asked"(page) {
     await page.goto(`${url}/#/replay`);
-    await page.getByLabel("Upload", { exact: true }).setInputFiles({ name: "hundred.pcap", mimeType: "application/octet-stream", buffer: pcap(100) });
+    await page.getByRole("button", { name: "New replay" }).first().click();
+    await page.locator('section[aria-label^="The replay"] input[type=file]').setInputFiles({ name: "hundred.pcap", mimeType: "application/octet-stream", buffer: pcap(100) });
     await until(async () => (await page.getByLabel("Capture", { exact: true }).inputValue()) === "hundred.pcap", "the capture is chosen");
-    await page.getByLabel("Port", { exact: true }).fill("veth-a");
-    await page.getByLabel("Second port, for the server side").fill("veth-b");
+    if (!(await page.getByLabel("Address of port B").count())) await page.getByRole("button", { name: "Add a port" }).click();
+    await page.getByLabel("Address of port B").fill("veth-b");
+    await page.getByLabel("Address of port B").press("Tab");
+    await page.getByLabel("Second port, for the server side").selectOption("B");
     await page.getByLabel("Speed").selectOption("pps");
-    await page.getByLabel("Frames per second", { exact: true }).fill("100");
+    // A wrong amount stands at its field.
+    const amount = page.getByLabel("Frames per second", { exact: true });
+    await page.getByLabel("Repeat").fill("often");
+    await page.getByLabel("Repeat").press("Tab");
+    await page.locator(".field", { has: page.getByLabel("Repeat") }).locator(".problem").waitFor();
+    await amount.fill("100");
     await page.getByLabel("Repeat").fill("3");
+    await page.getByLabel("Repeat").press("Tab");
+    await page.getByText("ready", { exact: true }).waitFor();
     const before = counted("veth-b").rx;
-    await page.getByRole("button", { name: "Replay", exact: true }).click();
+    await page.getByRole("button", { name: "Start only replays" }).click();
     await page.waitForURL(/#\/run\?id=/);
     await until(async () => (await figure(page, "A sent")) > 0, "frames on the chart");
     await page.getByRole("link", { name: "Report", exact: true }).waitFor();
@@ -397,6 +410,89 @@ const steps = {
     assert.ok(counted("veth-b").rx - before >= 300);
     await page.getByRole("link", { name: "Report", exact: true }).click();
     assert.equal(await fact(page.getByLabel("Replay", { exact: true }), "Loops"), "3");
+    await page.goto(`${url}/#/replay`);
+    await page.getByRole("button", { name: "Remove the replay" }).click();
+    await page.getByText("No replay yet").waitFor();
+  },
+
+  async "by the mouse alone a mix of four kinds is made, run, changed and reported"(page) {
+    await page.goto(`${url}/#/streams`);
+    const kept = await page.evaluate(() => localStorage.getItem("squall.draft"));
+    const mix = page.getByRole("navigation", { name: "Mix of the profile" });
+    const click = (name) => page.getByRole("button", { name }).first().click();
+    const streams = page.getByRole("listbox", { name: "Streams" }).getByRole("option");
+    while (await streams.count()) await click("Remove the stream");
+    await click("New stream");
+    await mix.getByRole("link", { name: "no flow templates" }).click();
+    await click("Load example");
+    await page.getByRole("listbox", { name: "Templates" }).getByRole("option", { name: /^web/ }).waitFor();
+    await mix.getByRole("link", { name: "no replays" }).click();
+    await click("hundred.pcap");
+    await page.getByRole("listbox", { name: "Replays" }).getByRole("option", { name: /hundred\.pcap/ }).waitFor();
+    await page.getByLabel("Second port, for the server side").selectOption("B");
+    await mix.getByRole("link", { name: "no attacks" }).click();
+    await click("New attack");
+    await page.getByLabel("Rules file").selectOption("two.rules");
+    for (const name of ["1 stream", "2 flow templates", "1 replay", "1 attack"]) await mix.getByRole("link", { name, exact: true }).waitFor();
+    // Of any of its pages the whole mix starts.
+    await page.getByText("ready", { exact: true }).waitFor();
+    await page.getByRole("button", { name: "Start", exact: true }).click();
+    await page.waitForURL(/#\/run\?id=/);
+    const id = new URLSearchParams(page.url().split("?")[1]).get("id");
+    await page.getByRole("table", { name: "Flows of each template" }).getByRole("row", { name: /^web client/ }).waitFor();
+    const stats = () => ask(page, `/runs/${id}/stats`);
+    const rate = async () => (await stats()).sample?.streams[0]?.tx_pps ?? 0;
+    await until(async () => Math.abs((await rate()) - 1000) < 150, "the stream has its rate");
+    // A rate is changed while it runs: the slider is clicked at a part of its length.
+    const slider = page.locator("#rate-slider");
+    const { x, y, width, height } = await slider.boundingBox();
+    await page.mouse.click(x + width * 0.25, y + height / 2);
+    const percent = Number(await slider.inputValue());
+    assert.ok(percent > 30 && percent < 70, `${percent} %`);
+    await until(async () => Math.abs((await rate()) - percent * 10) < percent * 2, `about ${percent * 10} frames a second`);
+    await until(async () => {
+      const sources = (await stats()).report.sources;
+      return ["streams", "flows", "replay", "attacks"].every((kind) => sources.some((source) => source.kind === kind && source.sent > 0));
+    }, "each kind has sent");
+    await page.getByRole("button", { name: "Stop", exact: true }).click();
+    await page.getByRole("link", { name: "Report", exact: true }).click();
+    const report = page.getByLabel("Report", { exact: true });
+    await report.getByRole("table", { name: "Flows of each template" }).waitFor();
+    await report.getByText("stream 1").first().waitFor();
+    for (const name of ["Replay", "Attacks"]) await report.getByRole("heading", { name, exact: true }).waitFor();
+    // The profile of the steps that follow is that of before.
+    await page.evaluate((draft) => localStorage.setItem("squall.draft", draft), kept);
+    await page.reload();
+  },
+
+  async "a run that falls behind says so in red while it goes on"(page) {
+    // More than any machine sends: nobody waits for a slow one.
+    const stream = { name: "too fast", packet: "eth/ipv4/udp", size: 64, rate: "10000 Mpps" };
+    const { run } = await ask(page, "/runs", "POST", { owner: "alice", profile: { duration: "5 min", ports: { A: "null:" }, stream: [stream] } });
+    await page.goto(`${url}/#/run?id=${run.id}`);
+    const notice = page.getByTestId("behind");
+    await notice.getByText(/sent [^%]* of [^%]* frames asked so far/).waitFor();
+    await page.getByText("running, behind").waitFor();
+    const number = async (id) => Number((await page.getByTestId(id).textContent()).replace(/[^\d.]/g, ""));
+    assert.ok((await number("due-packets")) > 0);
+    const colours = await page.evaluate(() => {
+      const of = (selector) => getComputedStyle(document.querySelector(selector)).color;
+      const probe = document.body.appendChild(Object.assign(document.createElement("i"), { style: "color: var(--bad)" }));
+      const bad = getComputedStyle(probe).color;
+      probe.remove();
+      return [bad, of('[data-testid="tx-packets"]'), of('[data-testid="due-packets"]')];
+    });
+    assert.ok(colours.every((colour) => colour === colours[0]), `${colours} are red`);
+    await page.getByLabel("Pages").getByText("behind schedule").first().waitFor({ state: "attached" });
+    if (shots) await page.screenshot({ path: `${shots}/behind.png` });
+    await page.getByRole("button", { name: "Stop", exact: true }).click();
+    await page.getByRole("link", { name: "Report", exact: true }).waitFor();
+    // One that keeps its schedule says nothing of the kind.
+    const slow = { ...stream, rate: 100 };
+    const calm = (await ask(page, "/runs", "POST", { owner: "alice", profile: { duration: "5 min", ports: { A: "null:" }, stream: [slow] } })).run;
+    await page.goto(`${url}/#/run?id=${calm.id}`);
+    await until(async () => (await number("due-packets")) > 50 && (await notice.count()) === 0, "it is asked and sent");
+    await ask(page, `/runs/${calm.id}/stop`, "POST", {});
   },
 
   async "a standard test is estimated, followed, stopped, and run to its end"(page) {
@@ -474,7 +570,7 @@ const steps = {
     await dialog.getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("button", { name: "Import" }).click();
     await text.fill('ports = { A = "veth-a" }\n[[stream]]\nname = "imported"\npacket = "eth/ipv4/tcp"\nrate = "1 kpps"\n');
-    await page.getByLabel("Replace the streams").check();
+    await page.getByLabel("Replace the profile").check();
     await dialog.getByRole("button", { name: "Import", exact: true }).click();
     await until(async () => (await list.count()) === 1, "it is in place of all others");
   },

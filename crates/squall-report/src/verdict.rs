@@ -159,6 +159,45 @@ pub fn behind(duration_s: f64) -> f64 {
     (duration_s * BEHIND).max((duration_s * SHORT_BEHIND).clamp(LEAST_S, MOST_SHORT_BEHIND_S))
 }
 
+/// How far a source is on its schedule, while the run continues.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress<'a> {
+    pub name: &'a str,
+    /// `packets` or `flows`.
+    pub unit: &'a str,
+    /// Number due until now, and how many of these were sent.
+    pub due: u64,
+    pub sent: u64,
+    /// Time by which it is late.
+    pub lag_s: f64,
+    /// More is late or missing than the verdict allows.
+    pub is_behind: bool,
+}
+
+impl Report {
+    /// The progress of all sources with a schedule.
+    pub fn progress(&self) -> impl Iterator<Item = Progress<'_>> {
+        let elapsed = self.duration_s;
+        self.sources.iter().filter(|source| !source.unpaced).map(move |source| {
+            // `asked` has what was sent and what will never be. What a late source still owes is
+            // its rate in the time by which it is late.
+            let scheduled_s = elapsed - source.lag_s;
+            let kept = if scheduled_s > 0.0 { source.sent as f64 / scheduled_s } else { 0.0 };
+            let owed = source.lag_s * source.asked_rate.unwrap_or(kept);
+            let missing: u64 = source.not_sent.values().sum();
+            Progress {
+                name: &source.name,
+                unit: &source.unit,
+                due: source.sent + missing + owed.round() as u64,
+                sent: source.sent,
+                lag_s: source.lag_s,
+                is_behind: source.lag_s > behind(elapsed)
+                    || missing as f64 > source.asked as f64 * DEFICIT,
+            }
+        })
+    }
+}
+
 /// `port_lag_s`: by how much the clock of its ports lagged at the end, where they are audited.
 fn judge_source(
     source: &SourceRecord,
@@ -583,6 +622,25 @@ mod tests {
         assert_eq!(codes(paced(&[("port_full", 101)])), [ReasonCode::PortBound]);
         assert_eq!(codes(paced(&[("too_long", 1)])), [ReasonCode::PortRefused]);
         assert_eq!(codes(paced(&[("link_down", 1)])), [ReasonCode::LinkDown]);
+    }
+
+    #[test]
+    fn a_source_that_lags_owes_its_rate_in_that_time() {
+        let progress_of = |source: SourceRecord| {
+            let report = Report { duration_s: 10.0, sources: vec![source], ..Report::default() };
+            report.progress().map(|p| (p.due, p.sent, p.is_behind)).next()
+        };
+        let late = SourceRecord { asked: 15_000, sent: 15_000, lag_s: 8.5, ..paced(&[]) };
+        assert_eq!(progress_of(late.clone()), Some((100_000, 15_000, true)));
+        // A capture has no mean rate: that of what it has sent of its schedule.
+        let replayed = SourceRecord { asked_rate: None, ..late.clone() };
+        assert_eq!(progress_of(replayed), Some((100_000, 15_000, true)));
+        assert_eq!(progress_of(paced(&[])), Some((100_000, 100_000, false)));
+        let few = paced(&[("late", 100)]);
+        assert_eq!(progress_of(few), Some((100_000, 99_900, false)));
+        let more = paced(&[("late", 101)]);
+        assert_eq!(progress_of(more), Some((100_000, 99_899, true)));
+        assert_eq!(progress_of(SourceRecord { unpaced: true, ..late }), None);
     }
 
     #[test]

@@ -169,6 +169,10 @@ pub type StreamNews = (
     Option<u64>,
 );
 
+/// Name; unit of the counts; number due and number sent so far; time by which it is late; whether
+/// that is more than the verdict allows. Sources that send as fast as they can have none.
+type SourceNews<'a> = (&'a str, &'a str, u64, u64, f64, bool);
+
 struct Watcher {
     service: Arc<Service>,
     /// `None`: all.
@@ -377,6 +381,10 @@ impl Told {
             json!(row)
         });
         let (ports, streams): (Vec<_>, Vec<_>) = (ports.collect(), streams.collect());
+        let sources: Vec<SourceNews<'_>> = report
+            .progress()
+            .map(|at| (at.name, at.unit, at.due, at.sent, at.lag_s, at.is_behind))
+            .collect();
         let changed = |new: &[Value], old: &[Value]| -> Vec<Value> {
             new.iter()
                 .enumerate()
@@ -387,6 +395,7 @@ impl Told {
         news.push(json!({
             "type": "sample", "run": self.row.id, "t_s": sample.t_s,
             "ports": changed(&ports, &self.ports), "streams": changed(&streams, &self.streams),
+            "sources": sources,
         }));
         (self.ports, self.streams, self.latest) = (ports, streams, Some(latest));
     }

@@ -1,9 +1,36 @@
-// The profile that is being edited. It is kept in this browser, and checked by the daemon as it
-// changes.
+// The profile that is being edited: one mix of streams, flows, replays, attacks and a capture, of
+// which each page shows a kind. It is kept in this browser, and checked by the daemon as it changes.
 
 import { ApiError, messageOf, post, told } from "./api";
+import { nodes } from "./nodes.svelte";
+import type { PageId } from "./route.svelte";
 import { remembered, store } from "./session.svelte";
+import { startAndShow } from "./start";
 import type { Problem, Profile, Stream } from "./types";
+
+/** What all parts of a profile have in common that send. */
+export interface Part {
+  name?: string;
+  enabled?: boolean;
+  [key: string]: unknown;
+}
+
+/** Tables of the profile whose parts send: their page, their names in a sentence, and what they
+ * send. */
+export const KINDS = {
+  stream: { page: "streams", one: "stream", many: "streams", sent: "streams" },
+  template: { page: "flows", one: "flow template", many: "flow templates", sent: "flows" },
+  replay: { page: "replay", one: "replay", many: "replays", sent: "replays" },
+  attack: { page: "attacks", one: "attack", many: "attacks", sent: "attacks" },
+} as const satisfies Record<string, { page: PageId; one: string; many: string; sent: string }>;
+export type Kind = keyof typeof KINDS;
+export const KIND_IDS = Object.keys(KINDS) as Kind[];
+
+export const counted = (n: number, kind: Kind): string =>
+  `${n} ${n === 1 ? KINDS[kind].one : KINDS[kind].many}`;
+
+/** Keys that say where a part sends. */
+const PORT_KEYS = ["port", "port2", "clients", "servers"];
 
 const KEY = "squall.draft";
 
@@ -12,7 +39,7 @@ export const EXAMPLE: Profile = {
   ports: { A: "loop:0", B: "loop:0" },
   stream: [
     {
-      name: "web",
+      name: "syn",
       port: "A",
       packet: "eth/ipv4(src=198.18.0.1, dst=198.19.0.1)/tcp(sport=1024, dport=80, flags=S)",
       size: 128,
@@ -54,6 +81,9 @@ class Draft {
   checking = $state(false);
   /** Why it could not be checked. */
   unchecked = $state<string | null>(null);
+  starting = $state(false);
+  /** Why it did not start. */
+  refused = $state<string[]>([]);
   #timer: ReturnType<typeof setTimeout> | undefined;
   #asked = 0;
 
@@ -65,8 +95,44 @@ class Draft {
     return Object.keys(this.profile.ports ?? {});
   }
 
+  parts(kind: Kind): Part[] {
+    return (this.profile[kind] as Part[] | undefined) ?? [];
+  }
+
+  /** Parts that are not switched off. */
+  enabled(kind: Kind): Part[] {
+    return this.parts(kind).filter((part) => part.enabled !== false);
+  }
+
+  /** Whether a run of it writes the frames that arrive. */
+  get captures(): boolean {
+    const capture = this.profile.run?.capture;
+    return capture !== undefined && capture !== null;
+  }
+
+  get isEmpty(): boolean {
+    return !this.captures && KIND_IDS.every((kind) => !this.parts(kind).length);
+  }
+
+  /** Whether a run of it has parts of several kinds. */
+  get isMixed(): boolean {
+    const kinds = KIND_IDS.filter((kind) => this.enabled(kind).length).length;
+    return kinds + (this.captures ? 1 : 0) > 1;
+  }
+
+  /** Problems that stand at no field of any page. */
+  get elsewhere(): Problem[] {
+    return this.problems.filter(
+      ({ path = "", message }) =>
+        !/^(streams?|template|pool|replay|attack)\[|^(ports|flows)\./.test(path) &&
+        !(path === "" && /^(app = |options\.|")/.test(message)),
+    );
+  }
+
   /** To be called from an effect that has looked at the profile. */
   changed(snapshot: string): void {
+    // What was refused may be right by now.
+    this.refused = [];
     store(KEY, snapshot);
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => void this.check(), 250);
@@ -120,31 +186,115 @@ class Draft {
     this.problems = [];
   }
 
-  add(stream: Stream): number {
-    const names = new Set(this.streams.map(({ name }) => name));
-    const wanted = stream.name ?? "stream";
-    let name = wanted;
-    for (let n = 2; names.has(name); n++) name = `${wanted.replace(/ \d+$/, "")} ${n}`;
-    this.profile.stream = [...this.streams, { ...stream, name }];
-    return this.streams.length - 1;
+  /** Adds a part under a name that is free; returns its place. */
+  add(kind: Kind, part: Part): number {
+    const parts = this.parts(kind);
+    // Reports and `after` tell parts of all kinds apart by their names.
+    const names = KIND_IDS.flatMap((each) => this.parts(each).map(({ name }) => name));
+    const name = free(part.name ?? KINDS[kind].one, names);
+    this.#set(kind, [...parts, { ...part, name }]);
+    return parts.length;
   }
 
-  duplicate(index: number): number {
-    const stream = this.streams[index];
-    return stream ? this.add($state.snapshot(stream) as Stream) : index;
+  duplicate(kind: Kind, index: number): number {
+    const part = this.parts(kind)[index];
+    return part ? this.add(kind, $state.snapshot(part) as Part) : index;
   }
 
-  remove(index: number): void {
-    this.profile.stream = this.streams.filter((_, i) => i !== index);
+  remove(kind: Kind, index: number): void {
+    this.#set(
+      kind,
+      this.parts(kind).filter((_, i) => i !== index),
+    );
   }
 
-  move(index: number, by: number): void {
-    const streams = [...this.streams];
-    const [stream] = streams.splice(index, 1);
-    if (stream) streams.splice(index + by, 0, stream);
-    this.profile.stream = streams;
+  move(kind: Kind, index: number, by: number): void {
+    const parts = [...this.parts(kind)];
+    const [part] = parts.splice(index, 1);
+    if (part) parts.splice(index + by, 0, part);
+    this.#set(kind, parts);
+  }
+
+  #set(kind: Kind, parts: Part[]): void {
+    if (parts.length) {
+      this.profile[kind] = parts;
+      return;
+    }
+    delete this.profile[kind];
+    // Without templates there is nothing that `[flows]` and pools could be of.
+    if (kind === "template") {
+      delete this.profile.flows;
+      delete this.profile.pool;
+    }
+  }
+
+  /** Sets an option of its runs; `undefined` leaves it out. */
+  option(key: string, value: unknown): void {
+    const options = { ...this.profile.run };
+    assign(options, key, value);
+    if (Object.keys(options).length) this.profile.run = options;
+    else delete this.profile.run;
+  }
+
+  renamePort(from: string, to: string): void {
+    this.profile.ports = Object.fromEntries(
+      Object.entries(this.profile.ports ?? {}).map(([name, address]) => [
+        name === from ? to : name,
+        address,
+      ]),
+    );
+    const sending = (["stream", "replay", "attack"] as const).flatMap((kind) => this.parts(kind));
+    for (const part of [...sending, (this.profile.flows ?? {}) as Part])
+      for (const key of PORT_KEYS) if (part[key] === from) part[key] = to;
+  }
+
+  /** Starts all of the mix, or one kind of it. */
+  async start(only?: Kind): Promise<void> {
+    this.starting = true;
+    this.refused = [];
+    const kinds = only ? [only] : KIND_IDS;
+    const profile = only ? this.#alone(only) : this.profile;
+    const parts = kinds.flatMap((kind) => this.enabled(kind));
+    const attacks = kinds.includes("attack") && this.enabled("attack").length > 0;
+    const labels = attacks && profile.run?.labels === undefined ? { labels: labelsName() } : {};
+    try {
+      await startAndShow({
+        ...nodes.asked,
+        profile,
+        name: title(parts.map(({ name }) => name ?? "")),
+        options: labels,
+      });
+    } catch (error) {
+      this.refused = error instanceof ApiError ? error.lines : [messageOf(error)];
+      void this.check();
+    } finally {
+      this.starting = false;
+    }
+  }
+
+  #alone(only: Kind): Profile {
+    const profile = $state.snapshot(this.profile) as Profile;
+    for (const kind of KIND_IDS) if (kind !== only) delete profile[kind];
+    if (only !== "template") {
+      delete profile.flows;
+      delete profile.pool;
+    }
+    return profile;
   }
 }
+
+/** Each run has its own file of labels: that of an earlier one is never overwritten. */
+const labelsName = (): string =>
+  `labels-${new Date().toISOString().slice(0, 19).replace(/[-:]/g, "").replace("T", "-")}.csv`;
+
+const title = (names: string[]): string =>
+  names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
+
+export const free = (wanted: string, names: (string | undefined)[]): string => {
+  let name = wanted;
+  for (let n = 2; names.includes(name); n++) name = `${wanted.replace(/ \d+$/, "")} ${n}`;
+  return name;
+};
 
 /** The daemon may name the table in the plural. */
 const placeOf = (problem: Problem): string => (problem.path ?? "").replace(/^streams\b/, "stream");
@@ -160,6 +310,10 @@ export function assign(target: Record<string, unknown>, key: string, value: unkn
     delete target[key];
   else target[key] = value;
 }
+
+/** `assign` for what an input holds, under a key of a part. */
+export const typed = (part: Part, key: string, text: string): void =>
+  assign(part, key, scalar(text));
 
 /** Text that is a number becomes one; all else stays text, as the profile takes both. */
 export function scalar(text: string): string | number | undefined {

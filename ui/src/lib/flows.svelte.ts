@@ -1,7 +1,7 @@
 // The part of the draft that is about flows: what is common, pools of addresses, templates.
 
 import { get } from "./api";
-import { draft } from "./draft.svelte";
+import { draft, free } from "./draft.svelte";
 import type { Pool, Template } from "./types";
 
 export interface Application {
@@ -30,12 +30,6 @@ export const applications = new Applications();
 export const templatesOf = (): Template[] => draft.profile.template ?? [];
 export const poolsOf = (): Pool[] => draft.profile.pool ?? [];
 
-const free = (wanted: string, names: (string | undefined)[]): string => {
-  let name = wanted;
-  for (let n = 2; names.includes(name); n++) name = `${wanted.replace(/ \d+$/, "")} ${n}`;
-  return name;
-};
-
 /** Where clients and servers stand, while nobody has said: the first port, and the second. */
 function stand(): void {
   const [first, second] = draft.portNames;
@@ -48,24 +42,8 @@ function stand(): void {
 }
 
 export function addTemplate(template: Template): number {
-  const names = templatesOf().map(({ name }) => name);
   stand();
-  draft.profile.template = [
-    ...templatesOf(),
-    { ...template, name: free(template.name ?? "template", names) },
-  ];
-  return templatesOf().length - 1;
-}
-
-export function removeTemplate(index: number): void {
-  const rest = templatesOf().filter((_, i) => i !== index);
-  if (rest.length) draft.profile.template = rest;
-  else {
-    // Without templates there is nothing that `[flows]` and pools could be of.
-    delete draft.profile.template;
-    delete draft.profile.flows;
-    delete draft.profile.pool;
-  }
+  return draft.add("template", template);
 }
 
 export function addPool(): void {

@@ -31,11 +31,23 @@ export interface StreamLine {
   max: number | null;
 }
 
+/** How far a source is on its schedule. */
+export interface SourceLine {
+  name: string;
+  unit: string;
+  due: number;
+  sent: number;
+  lag_s: number;
+  isBehind: boolean;
+}
+
 /** Not reactive itself: whoever draws it looks at `version`. */
 export interface Series {
   t: number[];
   ports: PortLine[];
   streams: StreamLine[];
+  /** Of a run that goes on, those with a schedule. */
+  sources: SourceLine[];
 }
 
 const portLine = (name: string): PortLine => ({
@@ -75,6 +87,7 @@ export function seriesOf(report: Report): Series {
       lost: stream.rx?.lost ?? 0,
       max: stream.rx?.latency_ns?.max ?? null,
     })),
+    sources: [],
   };
   for (const sample of report.series) addSample(series, sample);
   return series;
@@ -107,6 +120,8 @@ interface SampleRows {
   t_s: number;
   ports: number[][];
   streams: (number | null)[][];
+  /** A daemon of an earlier version sends none. */
+  sources?: [string, string, number, number, number, boolean][];
 }
 
 type Message =
@@ -136,6 +151,12 @@ class Live {
       .filter((run) => isLive(run))
       .sort((a, b) => (a.id < b.id ? 1 : -1)),
   );
+
+  /** Sources of a run that have sent less than was due. */
+  behind(run: string): SourceLine[] {
+    void this.version;
+    return this.#series.get(run)?.sources.filter(({ isBehind }) => isBehind) ?? [];
+  }
 
   series(run: string): Series | undefined {
     return this.#series.get(run);
@@ -231,6 +252,7 @@ class Live {
       t: [],
       ports: names.ports.map(portLine),
       streams: names.streams.map(streamLine),
+      sources: [],
     };
     this.#series.set(names.run, series);
     void this.#before(names.run, series);
@@ -248,6 +270,7 @@ class Live {
         t: [],
         ports: series.ports.map((p) => portLine(p.name)),
         streams: series.streams.map((s) => streamLine(s.name)),
+        sources: [],
       };
       for (const sample of earlier) addSample(old, sample);
       series.t.unshift(...old.t);
@@ -272,6 +295,14 @@ class Live {
     if (!series) return;
     const run = this.runs[sample.run];
     if (run) run.elapsed_s = sample.t_s;
+    series.sources = (sample.sources ?? []).map(([name, unit, due, sent, lag_s, isBehind]) => ({
+      name,
+      unit,
+      due,
+      sent,
+      lag_s,
+      isBehind,
+    }));
     if (series.t.length && sample.t_s <= (series.t.at(-1) ?? 0)) return;
     series.t.push(sample.t_s);
     const last = (of: number[]): number => of.at(-1) ?? 0;

@@ -1,0 +1,81 @@
+// The part of the draft that replays captures.
+
+import { assign, draft, scalar, type Part } from "./draft.svelte";
+
+export interface Replay extends Part {
+  files?: string | string[];
+  port?: string;
+  port2?: string;
+  loops?: unknown;
+}
+
+export const replaysOf = (): Replay[] => draft.parts("replay");
+
+export const filesOf = ({ files }: Replay): string[] => (files ? [files].flat() : []);
+
+/** Ways to say how fast: the key of each, and its unit. */
+export const SPEEDS = {
+  captured: { title: "as captured", key: undefined, amount: "" },
+  multiplier: { title: "multiplier", key: "multiplier", amount: "Multiplier" },
+  pps: { title: "frames per second", key: "rate", amount: "Frames per second" },
+  mbps: { title: "Mbit/s", key: "mbps", amount: "Mbit/s" },
+  rate: { title: "another rate", key: "rate", amount: "Rate" },
+  ramp: { title: "ramp", key: "ramp", amount: "Ramp" },
+  max: { title: "as fast as possible", key: "rate", amount: "" },
+} as const;
+export type Speed = keyof typeof SPEEDS;
+
+const PPS = /^\s*([\d.]+)\s*pps\s*$/;
+
+export function speedOf(replay: Replay): Speed {
+  const { rate } = replay;
+  if (rate === "max") return "max";
+  if (typeof rate === "string" && PPS.test(rate)) return "pps";
+  return (
+    (["rate", "multiplier", "mbps", "ramp"] as const).find((key) => key in replay) ?? "captured"
+  );
+}
+
+/** The amount as it is typed: of frames per second the number. */
+export function amountOf(replay: Replay): string {
+  const speed = speedOf(replay);
+  const { key } = SPEEDS[speed];
+  const value = String((key && replay[key]) ?? "");
+  return speed === "pps" ? (PPS.exec(value)?.[1] ?? "") : value;
+}
+
+const FIRST: Partial<Record<Speed, string | number>> = {
+  multiplier: 2,
+  pps: "1000 pps",
+  mbps: 10,
+  rate: "1 kpps",
+  ramp: "1 kpps..10 kpps:10 s",
+  max: "max",
+};
+
+export function setSpeed(replay: Replay, speed: Speed): void {
+  for (const key of ["multiplier", "rate", "mbps", "ramp"]) delete replay[key];
+  const { key } = SPEEDS[speed];
+  if (key) assign(replay, key, FIRST[speed]);
+}
+
+export function setAmount(replay: Replay, text: string): void {
+  const speed = speedOf(replay);
+  const { key } = SPEEDS[speed];
+  // A bare number keeps the way that was chosen; with its own unit it is a rate like any other.
+  if (key)
+    assign(
+      replay,
+      key,
+      speed === "pps" && /^[\d.]+$/.test(text.trim()) ? `${text.trim()} pps` : scalar(text),
+    );
+}
+
+export function addReplay(file?: string): number {
+  const port = draft.portNames[0];
+  return draft.add("replay", {
+    name: "replay 1",
+    ...(file ? { files: file } : {}),
+    ...(port ? { port } : {}),
+  });
+}
