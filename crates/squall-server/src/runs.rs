@@ -112,7 +112,7 @@ pub enum Kind {
     Replay,
     Flows,
     Attacks,
-    /// Several of the above; `parts` names them.
+    // Several of the above; `parts` of the row names them.
     Mix,
     Capture,
     Otg,

@@ -194,7 +194,7 @@ export interface RunRow {
   cluster: ClusterProgress | null;
 }
 
-export type Kind = "streams" | "replay" | "flows" | "attacks" | "capture" | "otg" | "test" | "mix";
+export type Kind = "streams" | "replay" | "flows" | "attacks" | "mix" | "capture" | "otg" | "test";
 
 export type State =
   "starting" | "running" | "paused" | "stopping" | "done" | "ready" | "failed" | "interrupted";
