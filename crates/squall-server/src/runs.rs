@@ -925,8 +925,8 @@ fn in_use(held: &[Held]) -> Refusal {
 fn title(kind: Kind, parts: &[Kind]) -> String {
     let words: Vec<_> = parts.iter().map(|part| part.word()).collect();
     match &words[..] {
-        [first @ .., last] => format!("{} of {} and {last}", kind.word(), first.join(", ")),
         [] => kind.word().into(),
+        [first @ .., last] => format!("{} of {} and {last}", kind.word(), first.join(", ")),
     }
 }
 
@@ -1107,6 +1107,23 @@ mod tests {
     use super::*;
     use crate::Settings;
     use squall::{Format, Profile};
+
+    #[test]
+    fn a_run_of_several_kinds_of_traffic_is_a_mix_that_names_them() {
+        let ports = "[ports]\nA = \"loop:mix\"\nB = \"loop:mix\"\n";
+        let stream = "[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n";
+        let replay = "[[replay]]\nname = \"r\"\nport = \"A\"\nfiles = \"x.pcap\"\n";
+        let session = |parts: &str| {
+            let text = format!("{ports}{parts}");
+            Session::new(Profile::parse(&text, "test", Format::Toml).expect("a profile"))
+        };
+        assert_eq!(Kind::of(&session(stream)), Kind::Streams);
+        assert_eq!(Kind::of(&session(replay)), Kind::Replay);
+        let mix = session(&format!("{stream}{replay}"));
+        let (kind, parts) = (Kind::of(&mix), Kind::parts(&mix));
+        assert_eq!((kind, &parts[..]), (Kind::Mix, &[Kind::Streams, Kind::Replay][..]));
+        assert_eq!(title(kind, &parts), "mix of streams and replay");
+    }
 
     #[test]
     fn a_defect_in_a_run_is_told_as_its_failure_and_its_ports_are_free() {
