@@ -262,9 +262,18 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
+        // A run for those who are asked by others when its streams start and stop.
+        crates: &["squall-control"],
+        may_use: &[],
+        rows_below: 6,
+        must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
+        number: 6,
         // What a run is to OTG, and the translation of its messages; what carries them is above.
         crates: &["squall-otg", "squall-trex"],
-        may_use: &[],
+        may_use: &["squall-control"],
         rows_below: 6,
         must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[SOCKETS],
@@ -298,7 +307,7 @@ const TABLE: &[Row] = &[
     Row {
         number: 7,
         crates: &["squall-server"],
-        may_use: &["squall", "squall-editor", "squall-otg", "squall-trex"],
+        may_use: &["squall", "squall-control", "squall-editor", "squall-otg", "squall-trex"],
         rows_below: 0,
         must_not: &[PYTHON, COMMAND_LINE],
         must_not_call: &[],

@@ -236,6 +236,22 @@ fn flows_are_appended_updated_and_deleted_while_others_are_sent() {
 }
 
 #[test]
+fn each_start_of_a_flow_counts_from_zero_while_another_is_sent() {
+    let flows = [flow("f1", 1_000, forever()), flow("f2", 2_000, packets(20))];
+    let mut client = Client::with(&config("again", &flows));
+    client.traffic("start", &["f1"]);
+    for _ in 0..5 {
+        client.traffic("start", &["f2"]);
+        client.wait("f2 ends", |client| client.flow("f2")["transmit"] == "stopped");
+        client.wait("all is received", |client| count(&client.flow("f2"), "frames_rx") >= 20);
+        let f2 = client.flow("f2");
+        assert_eq!((count(&f2, "frames_tx"), count(&f2, "frames_rx")), (20, 20));
+    }
+    assert_eq!(client.flow("f1")["transmit"], "started");
+    client.0.stop_all();
+}
+
+#[test]
 fn a_capture_has_every_frame_of_its_port_with_its_fcs() {
     for format in ["pcap", "pcapng"] {
         let mut config = config(format, &[flow("f1", 1_000, packets(10))]);

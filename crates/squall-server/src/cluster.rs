@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering},
         mpsc::{self, RecvTimeoutError},
     },
@@ -26,13 +26,14 @@ use rustix::process::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall::{Error, Session, report::Report};
+use squall::{Error, Session, conversations::Flows, report::Report};
 
 use crate::{
+    Refusal,
     inventory::Inventory,
-    runs::{Live, State},
+    job::{Action, Came, Ended, Job, Ports, Work},
+    runs::{Live, RunRow, State, lock},
     service::Service,
-    testing::Came,
 };
 
 /// Lines of the controller that an error quotes.
@@ -149,86 +150,140 @@ pub struct Over {
 }
 
 /// A run over several machines that goes on.
-#[derive(Default)]
 pub struct Cluster {
     stop: AtomicBool,
+    progress: Mutex<ClusterProgress>,
+    ended: OnceLock<Ended>,
+}
+
+impl Job for Cluster {
+    /// The nodes report at the end.
+    fn so_far(&self) -> Option<Came> {
+        None
+    }
+
+    fn apply(&self, _: Action) -> Result<(), Refusal> {
+        Err(unchangeable())
+    }
+
+    /// The nodes report when they have stopped.
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    fn outcome(&self) -> Option<Ended> {
+        self.ended.get().cloned()
+    }
+
+    fn abandoned(&self) -> Ended {
+        let text = "the daemon ended, and did not wait for the reports of the nodes";
+        Err(Arc::new(Error::Environment(text.into())))
+    }
+
+    fn describe(&self, row: &mut RunRow) {
+        let progress = lock(&self.progress).clone();
+        row.elapsed_s = progress.t_s;
+        row.cluster = Some(progress);
+    }
+
+    fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
+        Err(unchangeable())
+    }
+}
+
+fn unchangeable() -> Refusal {
+    Refusal::conflict(
+        "run_over_nodes",
+        "a run over several machines cannot be changed\n  try to stop it",
+    )
+}
+
+impl Work for Over {
+    type Job = Cluster;
+
+    /// Those of the nodes, and not those of the profile.
+    fn ports(&self, _: &Service, session: &mut Session) -> Result<Ports, Refusal> {
+        let places = self.inventory.places(&session.profile)?;
+        Ok(Ports {
+            leased: places.iter().flat_map(|port| port.leased(&self.inventory.name)).collect(),
+            shown: places.iter().map(|port| port.shown()).collect(),
+        })
+    }
+
+    /// Starts the controller, and a thread that waits for it.
+    fn begin(
+        self,
+        service: &Arc<Service>,
+        live: &Arc<Live>,
+        session: Session,
+    ) -> Result<Arc<Cluster>, Error> {
+        let files = ControllerFiles::new(service, &session, &self).map_err(|error| {
+            Error::Environment(format!("cannot write the profile for the nodes: {error}"))
+        })?;
+        let cluster = Arc::new(Cluster {
+            stop: AtomicBool::new(false),
+            progress: Mutex::new(ClusterProgress {
+                inventory: self.inventory.name,
+                on_loss: self.on_loss,
+                t_s: 0.0,
+                all: Totals::default(),
+                nodes: Vec::new(),
+            }),
+            ended: OnceLock::new(),
+        });
+        live.is(cluster.clone(), State::Starting);
+        _ = service.note(live, &live.row());
+        let (service, live, itself) = (service.clone(), live.clone(), cluster.clone());
+        let run = move || itself.to_end(&service, &live, &files);
+        let thread = thread::Builder::new().name("squall-cluster".into()).spawn(run);
+        thread.map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
+        Ok(cluster)
+    }
 }
 
 impl Cluster {
-    /// Nothing more is sent, and the nodes report.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-    }
-}
-
-impl Service {
-    /// Starts the controller, and a thread that waits for it.
-    ///
-    /// # Errors
-    /// A disk that is full.
-    pub fn drive_cluster(
-        self: &Arc<Self>,
-        live: &Arc<Live>,
-        session: &Session,
-        over: Over,
-    ) -> Result<(), Error> {
-        let job = Job::new(self, session, &over).map_err(|error| {
-            Error::Environment(format!("cannot write the profile for the nodes: {error}"))
-        })?;
-        let cluster = Arc::new(Cluster::default());
-        live.over_nodes(cluster.clone(), over);
-        _ = self.note(live, &live.row());
-        let (service, live) = (self.clone(), live.clone());
-        let run = move || service.cluster_to_end(&live, &cluster, &job);
-        let thread = thread::Builder::new().name("squall-cluster".into()).spawn(run);
-        thread.map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
-        self.runs.touch();
-        Ok(())
-    }
-
-    fn cluster_to_end(self: &Arc<Self>, live: &Arc<Live>, cluster: &Cluster, job: &Job) {
+    fn to_end(&self, service: &Service, live: &Arc<Live>, files: &ControllerFiles) {
         let came = catch_unwind(AssertUnwindSafe(|| {
-            let words = job.run(&self.settings.controller, cluster, |told| {
+            let words = files.run(&service.settings.controller, self, |told| {
                 live.set_state(&[State::Starting], State::Running);
-                live.cluster_is(told.t_s, told.all, told.nodes);
+                let mut progress = lock(&self.progress);
+                (progress.t_s, progress.all, progress.nodes) = (told.t_s, told.all, told.nodes);
             });
-            job.came(words)
+            files.came(words)
         }));
-        match came {
-            Ok(Ok(report)) => self.finish(live, Ok(Came::Report(&report))),
-            Ok(Err(error)) => self.finish(live, Err(&error)),
-            Err(_) => {
-                let text = "a bug in Squall: see the output of the daemon";
-                self.finish(live, Err(&Error::Environment(text.into())));
-            }
-        }
+        let ended = came.unwrap_or_else(|_| {
+            let text = "a bug in Squall: see the output of the daemon";
+            Err(Error::Environment(text.into()))
+        });
+        _ = self.ended.set(ended.map(|report| Came::Report(Arc::new(report))).map_err(Arc::new));
+        service.finish(live);
     }
 }
 
 /// What the controller gets, in a folder that goes with it.
-struct Job {
+struct ControllerFiles {
     folder: PathBuf,
     arguments: Vec<PathBuf>,
 }
 
-impl Job {
+impl ControllerFiles {
     fn new(service: &Service, session: &Session, over: &Over) -> std::io::Result<Self> {
         let folder = service.files.unfinished();
         fs::create_dir(&folder)?;
-        let mut job = Self { folder, arguments: Vec::new() };
+        let mut files = Self { folder, arguments: Vec::new() };
         let mut profile = session.profile.clone();
         profile.run = session.options.clone();
         // They are in the profile itself.
         let run = &mut profile.run;
         (run.duration, run.packets, run.octets, run.seed) = (None, None, None, None);
-        let file = job.folder.join("profile.toml");
+        let file = files.folder.join("profile.toml");
         fs::write(&file, profile.to_toml())?;
-        job.arguments = vec!["run".into(), file, "--nodes".into(), over.inventory.file.clone()];
-        job.arguments.extend(["--on-loss".into(), over.on_loss.word().into()]);
-        job.arguments.extend(["--live".into(), "json".into(), "--allow-invalid".into()]);
-        job.arguments.extend(["--json".into(), job.report()]);
-        job.arguments.extend(["--for-daemon".into(), service.files.root().to_owned()]);
-        Ok(job)
+        files.arguments = vec!["run".into(), file, "--nodes".into(), over.inventory.file.clone()];
+        files.arguments.extend(["--on-loss".into(), over.on_loss.word().into()]);
+        files.arguments.extend(["--live".into(), "json".into(), "--allow-invalid".into()]);
+        files.arguments.extend(["--json".into(), files.report()]);
+        files.arguments.extend(["--for-daemon".into(), service.files.root().to_owned()]);
+        Ok(files)
     }
 
     fn report(&self) -> PathBuf {
@@ -256,7 +311,7 @@ impl Job {
     }
 }
 
-impl Drop for Job {
+impl Drop for ControllerFiles {
     fn drop(&mut self) {
         _ = fs::remove_dir_all(&self.folder);
     }

@@ -546,6 +546,7 @@ mod tests {
             name: "a run".into(),
             note: String::new(),
             kind: Kind::Streams,
+            parts: Vec::new(),
             state: State::Running,
             verdict: None,
             passed: None,

@@ -21,6 +21,7 @@ mod guard;
 mod gui;
 mod history;
 mod inventory;
+mod job;
 mod leases;
 mod log;
 mod memory;

@@ -14,29 +14,26 @@ use axum::http::{Extensions, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{
-    Error, Multiplier, Run, Session,
+    Error, Multiplier, Session,
     conversations::Flows,
-    driving::{Driven, LiveReport, NotBegun, Start},
-    report::{EndedBy, ReasonCode, Report, VerdictStatus, fail_if::FailIf},
-    trials::Test,
-    units::{Nanos, Rate},
+    driving::{Driven, LiveReport, Start},
+    report::{EndedBy, VerdictStatus, fail_if::FailIf},
 };
 
 use crate::{
     Refusal,
     author::{Author, note},
-    cluster::{Cluster, ClusterProgress, NodeRow, Over, Totals},
+    cluster::ClusterProgress,
     connection::Connection,
     error::Detail,
-    history::{self, Packed},
+    history,
+    job::{Action, Came, Ended, Job, Judged, OnPorts, Ports, Work},
     leases::{Held, Keep, Lease},
     metrics::{self, Figures},
     service::Service,
-    testing::{Came, TestProgress, Testing, settle},
+    testing::TestProgress,
 };
 
-/// Between two samples of a run.
-const EVERY: Duration = Duration::from_millis(500);
 /// Between two reports of a run that are stored while it goes on: what a daemon that is killed
 /// loses. Twice that is promised, as a busy machine takes its time.
 const CHECKPOINT: Duration = Duration::from_secs(5);
@@ -44,10 +41,6 @@ const CHECKPOINT: Duration = Duration::from_secs(5);
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
 /// Leases that are over, of which it is known why.
 const LEASES_ENDED: usize = 1000;
-/// Flows of each receive queue that a run that goes on tells: some 12 MB of counters.
-const FLOWS: usize = 100_000;
-/// Those are not asked for again before this time: several pages may look at one run.
-const FLOWS_FRESH: Duration = Duration::from_millis(500);
 /// Runs at once.
 const MOST: usize = 64;
 
@@ -59,6 +52,9 @@ pub struct RunRow {
     pub name: String,
     pub note: String,
     pub kind: Kind,
+    /// Kinds of traffic that a mix has; absent for other runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Kind>,
     pub state: State,
     /// Verdict on the generator; `null` before the end.
     pub verdict: Option<RunVerdict>,
@@ -116,6 +112,8 @@ pub enum Kind {
     Replay,
     Flows,
     Attacks,
+    // Several of the above; `parts` of the row names them.
+    Mix,
     Capture,
     Otg,
     Test,
@@ -138,6 +136,18 @@ pub enum State {
     Interrupted,
 }
 
+impl RunRow {
+    /// It goes on no more.
+    fn over(&mut self) {
+        if let Some(progress) = &mut self.test {
+            progress.over();
+        }
+        if let Some(cluster) = &mut self.cluster {
+            cluster.over();
+        }
+    }
+}
+
 impl Kind {
     pub fn word(self) -> &'static str {
         match self {
@@ -145,6 +155,7 @@ impl Kind {
             Self::Replay => "replay",
             Self::Flows => "flows",
             Self::Attacks => "attacks",
+            Self::Mix => "mix",
             Self::Capture => "capture",
             Self::Otg => "otg",
             Self::Test => "test",
@@ -152,13 +163,28 @@ impl Kind {
     }
 
     pub fn of(session: &Session) -> Self {
-        match session {
-            session if !session.profile.attacks.is_empty() => Self::Attacks,
-            session if session.profile.flows.is_some() => Self::Flows,
-            session if !session.profile.streams.is_empty() => Self::Streams,
-            session if !session.profile.replays.is_empty() => Self::Replay,
-            _ => Self::Capture,
+        match Self::parts(session)[..] {
+            [] => Self::Capture,
+            [only] => only,
+            _ => Self::Mix,
         }
+    }
+
+    /// What a session sends.
+    fn parts(session: &Session) -> Vec<Self> {
+        let profile = &session.profile;
+        let parts = [
+            (Self::Streams, !profile.streams.is_empty()),
+            (Self::Flows, profile.flows.is_some()),
+            (Self::Replay, !profile.replays.is_empty()),
+            (Self::Attacks, !profile.attacks.is_empty()),
+        ];
+        parts.into_iter().filter(|(_, has)| *has).map(|(kind, _)| kind).collect()
+    }
+
+    /// Whether runs of this kind have a report, and no outcome of a standard test in its place.
+    pub fn has_report(self) -> bool {
+        self != Self::Test
     }
 }
 
@@ -198,28 +224,19 @@ pub struct Wanted {
     pub fail_if: Vec<FailIf>,
     /// Of a capture or another run that sends nothing.
     pub ends_after: Option<Duration>,
-    /// Nothing is sent before it is told.
-    pub hold: bool,
-    /// A standard test, with the profile of `session`.
-    pub test: Option<Test>,
-    /// A run over several machines: on their ports, and not on those of the profile.
-    pub over: Option<Over>,
 }
 
 /// A run that goes on.
 pub struct Live {
     row: Mutex<RunRow>,
-    driven: OnceLock<Arc<Driven>>,
-    /// In place of `driven`, of a standard test.
-    testing: OnceLock<Arc<Testing>>,
-    /// In place of `driven`, of a run over several machines.
-    cluster: OnceLock<Arc<Cluster>>,
+    /// Not there while it starts.
+    job: OnceLock<Arc<dyn Job>>,
     pub text: String,
     fail_if: Vec<FailIf>,
     /// Its options have criteria, too.
     aborts: bool,
     since: Instant,
-    ends_at: Option<Instant>,
+    pub ends_at: Option<Instant>,
     /// It made its lease itself, and takes it along.
     own_lease: bool,
     /// It is to stop because of this, which is told at the end.
@@ -231,10 +248,6 @@ pub struct Live {
     checkpoint: Mutex<Instant>,
     /// It only receives.
     listens: bool,
-    /// Of a run that only reads files: what had come by the latest reports.
-    quiet: Mutex<(u64, u32)>,
-    /// Flows that it received, as they were told last.
-    flows: Mutex<Option<(Instant, Arc<Flows>)>>,
 }
 
 /// Why a run ends before its time.
@@ -281,149 +294,41 @@ impl Because {
 impl Live {
     pub fn row(&self) -> RunRow {
         let mut row = lock(&self.row).clone();
-        row.sent_all = self.driven().is_some_and(|driven| driven.sent_all());
         if !row.state.is_over() {
-            let so_far = row.cluster.as_ref().map(|cluster| cluster.t_s);
-            row.elapsed_s = so_far.unwrap_or_else(|| self.since.elapsed().as_secs_f64());
+            row.elapsed_s = self.since.elapsed().as_secs_f64();
+            if let Some(job) = self.job.get() {
+                job.describe(&mut row);
+            }
         }
         row
     }
 
-    /// `None` while it starts.
-    pub fn driven(&self) -> Option<&Arc<Driven>> {
-        self.driven.get()
-    }
-
-    /// `None`: it is no standard test, or starts.
-    pub fn testing(&self) -> Option<&Arc<Testing>> {
-        self.testing.get()
-    }
-
-    /// Its trials are run by `testing` from now on.
-    pub fn tests(&self, testing: Arc<Testing>) {
-        let testing = self.testing.get_or_init(|| testing);
-        self.set_state(&[State::Starting], State::Running);
+    /// It is this from now on, and in this state, unless it was stopped meanwhile.
+    pub fn is(&self, job: Arc<dyn Job>, state: State) {
+        let job = self.job.get_or_init(|| job);
+        self.set_state(&[State::Starting], state);
         if lock(&self.row).state == State::Stopping {
-            testing.stop();
+            job.stop();
         }
     }
 
-    /// Its controller is started, which `cluster` stops.
-    pub fn over_nodes(&self, cluster: Arc<Cluster>, over: Over) {
-        let mut row = lock(&self.row);
-        let cluster = self.cluster.get_or_init(|| cluster);
-        if row.state == State::Stopping {
-            cluster.stop();
-        }
-        row.cluster = Some(ClusterProgress {
-            inventory: over.inventory.name,
-            on_loss: over.on_loss,
-            t_s: 0.0,
-            all: Totals::default(),
-            nodes: Vec::new(),
-        });
-    }
-
-    /// What its controller tells.
-    pub fn cluster_is(&self, t_s: f64, all: Totals, nodes: Vec<NodeRow>) {
-        if let Some(cluster) = &mut lock(&self.row).cluster {
-            (cluster.t_s, cluster.all, cluster.nodes) = (t_s, all, nodes);
-        }
-    }
-
-    pub fn starts_test(&self, progress: TestProgress) {
-        lock(&self.row).test = Some(progress);
-    }
-
-    /// Changes the progress of a standard test.
-    pub fn progress(&self, change: impl FnOnce(&mut TestProgress)) {
-        if let Some(progress) = &mut lock(&self.row).test {
-            change(progress);
-        }
-    }
-
-    /// The latest sample and report; `None` before the first.
+    /// The latest sample and report; `None` before the first, and where there is none but at the
+    /// end.
     pub fn latest(&self) -> Option<Arc<LiveReport>> {
-        self.driven()?.latest()
+        self.job.get()?.latest()
     }
 
-    /// The report so far, with the series, which live reports have not.
-    pub fn so_far(&self, latest: &LiveReport) -> Report {
-        let mut report = latest.report.clone();
-        if let Ok(driven) = self.driving()
-            && let Ok(series) = driven.with(|run| Ok(run.series().to_vec()))
-        {
-            report.series = series;
-        }
-        report
-    }
-
-    /// Flows that it has received so far; `None` where they are not told apart.
-    ///
-    /// # Errors
-    /// A run that has not begun, or is over.
-    pub fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
-        // Before the last answer is given again: once it is over its report has other figures.
-        let driven = self.driving()?;
-        // Whoever else asks waits for the same answer: the workers are asked once.
-        let mut last = lock(&self.flows);
-        if let Some((taken, flows)) = &*last
-            && taken.elapsed() < FLOWS_FRESH
-        {
-            return Ok(Some(flows.clone()));
-        }
-        let flows = driven.with(|run| Ok(run.received_flows(FLOWS)));
-        // Nothing else is refused here: it has ended since.
-        let flows = flows.map_err(|_| over(&self.row().id))?.map(Arc::new);
-        *last = flows.as_ref().map(|flows| (Instant::now(), flows.clone()));
-        Ok(flows)
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.finished.load(Ordering::Acquire)
-    }
-
-    /// A stream has another rate: that which `new` says of its rate now.
-    ///
-    /// # Errors
-    /// An unknown stream, what `new` says, and as [`Driven::change`].
-    pub fn change_stream(
-        &self,
-        name: &str,
-        new: impl FnOnce(Rate) -> Result<Rate, Refusal>,
-    ) -> Result<(), Refusal> {
-        // At one go: of two changes at once both are made.
-        self.driving()?.with(|run| {
-            let mut profile = run.profile().clone();
-            let Some(stream) = profile.streams.iter_mut().find(|stream| stream.name == name) else {
-                let names: Vec<_> =
-                    profile.streams.iter().map(|stream| stream.name.as_str()).collect();
-                let message =
-                    format!("cannot find stream {name:?}: the run has {}", names.join(", "));
-                return Ok(Err(Refusal::new(StatusCode::NOT_FOUND, "unknown_stream", message)));
-            };
-            match new(stream.rate) {
-                Ok(rate) => stream.rate = rate,
-                Err(refusal) => return Ok(Err(refusal)),
-            }
-            run.change(profile).map(Ok)
-        })?
+    /// What it has come to so far.
+    pub fn so_far(&self) -> Option<Came> {
+        self.job.get()?.so_far()
     }
 
     /// # Errors
     /// A run that has not begun, or is over.
-    pub fn driving(&self) -> Result<&Arc<Driven>, Refusal> {
-        match self.driven() {
-            Some(driven) if !self.is_over() => Ok(driven),
-            Some(_) => Err(over(&self.row().id)),
-            None if self.testing().is_some() => Err(Refusal::conflict(
-                "run_is_test",
-                "the trials of a standard test cannot be changed\n  try to stop it",
-            )),
-            None if self.cluster.get().is_some() => Err(Refusal::conflict(
-                "run_over_nodes",
-                "a run over several machines cannot be changed\n  try to stop it",
-            )),
+    fn job(&self) -> Result<&dyn Job, Refusal> {
+        match self.job.get() {
+            Some(_) if self.is_over() => Err(over(&self.row().id)),
+            Some(job) => Ok(&**job),
             None => Err(Refusal::conflict(
                 "run_starting",
                 "the run has not started\n  try again in a moment",
@@ -431,33 +336,47 @@ impl Live {
         }
     }
 
-    /// A run that is held begins at this instant of the cluster's clock.
+    /// Does something to it, and notes the state that it is in then.
     ///
     /// # Errors
-    /// It is not held, or the instant has passed.
-    pub fn go(&self, at: Nanos) -> Result<(), Refusal> {
-        let not_ready = |state: State| {
-            let message = format!("the run is {}, not ready\n  try hold = true", state.word());
-            Refusal::conflict("not-ready", message)
+    /// A run that has not begun, is over, or refuses.
+    pub fn apply(&self, action: Action) -> Result<(), Refusal> {
+        let job = self.job()?;
+        let state = match &action {
+            Action::Pause(None) => Some((State::Running, State::Paused)),
+            Action::Resume(_) => Some((State::Paused, State::Running)),
+            Action::Go(_) => return self.go(job, action),
+            _ => None,
         };
-        // A stop that comes meanwhile is told to a run that has begun.
-        let mut row = lock(&self.row);
-        let Some(driven) = self.driven().filter(|_| row.state == State::Ready) else {
-            return Err(not_ready(row.state));
-        };
-        match driven.go_at(at) {
-            Ok(()) => row.state = State::Running,
-            Err(NotBegun::NotReady) => return Err(not_ready(row.state)),
-            Err(NotBegun::TooLate(by)) => {
-                let message = format!(
-                    "at_ns = {} passed {:.6} s ago by the cluster's clock\n  try a later instant",
-                    at.0,
-                    by.as_secs_f64()
-                );
-                return Err(Refusal::conflict("too-late", message));
-            }
+        job.apply(action)?;
+        if let Some((from, to)) = state {
+            self.set_state(&[from], to);
         }
         Ok(())
+    }
+
+    fn go(&self, job: &dyn Job, action: Action) -> Result<(), Refusal> {
+        // A stop that comes meanwhile is told to a run that has begun.
+        let mut row = lock(&self.row);
+        if row.state != State::Ready {
+            let message = format!("the run is {}, not ready\n  try hold = true", row.state.word());
+            return Err(Refusal::conflict("not-ready", message));
+        }
+        job.apply(action)?;
+        row.state = State::Running;
+        Ok(())
+    }
+
+    /// Flows that it has received so far; `None` where they are not told apart.
+    ///
+    /// # Errors
+    /// A run that has not begun, is over, or receives nothing itself.
+    pub fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
+        self.job()?.received_flows()
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
     }
 
     /// Nothing more is sent; `because` is told with what came of it.
@@ -471,14 +390,8 @@ impl Live {
         if let Some(because) = because {
             lock(&self.because).get_or_insert_with(|| because.clone());
         }
-        if let Some(driven) = self.driven() {
-            driven.stop();
-        }
-        if let Some(testing) = self.testing() {
-            testing.stop();
-        }
-        if let Some(cluster) = self.cluster.get() {
-            cluster.stop();
+        if let Some(job) = self.job.get() {
+            job.stop();
         }
     }
 
@@ -496,30 +409,6 @@ impl Live {
         row.note = note.unwrap_or(std::mem::take(&mut row.note));
         drop(row);
         self.row()
-    }
-
-    /// Changes what all rates are multiplied with.
-    ///
-    /// # Errors
-    /// What the run refuses.
-    pub fn multiply(&self, how: impl FnOnce(&mut Run) -> Result<(), Error>) -> Result<(), Refusal> {
-        let now = self.driving()?.with(|run| how(run).map(|()| run.multiplier()))?;
-        lock(&self.row).mult = now.map_or(Some(1.0), Multiplier::factor);
-        Ok(())
-    }
-
-    /// What nothing else ends: the time of who only receives, files that have been read.
-    fn is_due(&self, latest: &LiveReport, virtual_time: bool) -> bool {
-        if self.ends_at.is_some_and(|at| Instant::now() >= at) {
-            return true;
-        }
-        if !virtual_time {
-            return false;
-        }
-        let received = latest.report.ports.iter().map(|port| port.rx.packets).sum();
-        let mut quiet = lock(&self.quiet);
-        *quiet = if quiet.0 == received { (received, quiet.1 + 1) } else { (received, 0) };
-        quiet.1 >= 3
     }
 }
 
@@ -556,7 +445,7 @@ impl Runs {
         lately.iter().map(|(_, row, figures)| (row.clone(), figures.clone())).collect()
     }
 
-    fn ended(&self, row: &RunRow, came: Came<'_>) {
+    fn ended(&self, row: &RunRow, came: &Came) {
         let mut lately = lock(&self.lately);
         while lately.len() >= metrics::STAYING {
             lately.pop_front();
@@ -605,23 +494,33 @@ impl Service {
     /// # Errors
     /// Ports that others hold or that are not allowed, files elsewhere, and what the session
     /// refuses.
-    pub fn start(self: &Arc<Self>, wanted: Wanted) -> Result<Arc<Live>, Refusal> {
-        let Wanted {
-            mut session,
-            kind,
-            name,
-            owner,
-            lease,
-            ttl,
-            detached,
-            text,
-            format,
-            fail_if,
-            ends_after,
-            hold,
-            test,
-            over,
-        } = wanted;
+    pub fn start<W: Work>(
+        self: &Arc<Self>,
+        mut wanted: Wanted,
+        work: W,
+    ) -> Result<(Arc<Live>, Arc<W::Job>), Refusal> {
+        self.has_room()?;
+        self.files.check(&wanted.session.profile)?;
+        let ports = work.ports(self, &mut wanted.session)?;
+        let (live, session) = self.enter(wanted, ports)?;
+        let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            work.begin(self, &live, session)
+        }));
+        self.runs.touch();
+        match begun {
+            Ok(Ok(job)) => Ok((live, job)),
+            Ok(Err(error)) => {
+                self.take_back(&live, &error);
+                Err(self.files.unsaid(error.into()))
+            }
+            Err(_) => {
+                self.fail(&live, "a bug in Squall: see the output of the daemon");
+                Err(Refusal::defect())
+            }
+        }
+    }
+
+    fn has_room(&self) -> Result<(), Refusal> {
         if lock(&self.runs.live).len() >= MOST {
             return Err(Refusal::conflict(
                 "too_many_runs",
@@ -631,37 +530,53 @@ impl Service {
         if *self.ending.borrow() {
             return Err(Refusal::conflict("ending", "the daemon is stopping"));
         }
-        self.files.check(&session.profile)?;
-        let (mut ports, mut shown) = (Vec::new(), Vec::new());
-        if let Some(Over { inventory, .. }) = &over {
-            let places = inventory.places(&session.profile)?;
-            ports.extend(places.iter().flat_map(|port| port.leased(&inventory.name)));
-            shown.extend(places.iter().map(|port| port.shown()));
-        }
-        for port in session.profile.ports.iter_mut().filter(|_| over.is_none()) {
+        Ok(())
+    }
+
+    /// The ports of a session, which get the addresses at which they are opened.
+    ///
+    /// # Errors
+    /// Ports that are not allowed.
+    pub fn admit(&self, session: &mut Session) -> Result<Ports, Refusal> {
+        let mut ports = Ports::default();
+        for port in &mut session.profile.ports {
             let admitted = self.ports.admit(&port.address, &self.files)?;
-            ports.push((port.address.clone(), admitted.resource));
-            shown.push(RunPort { name: port.name.clone(), address: port.address.clone() });
+            ports.leased.push((port.address.clone(), admitted.resource));
+            ports.shown.push(RunPort { name: port.name.clone(), address: port.address.clone() });
             port.address = admitted.address;
         }
+        Ok(ports)
+    }
+
+    /// Leases the ports of a run, and enters it into the history and among those that go on.
+    fn enter(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        ports: Ports,
+    ) -> Result<(Arc<Live>, Session), Refusal> {
+        let Wanted { session, kind, name, owner, lease, ttl, detached, text, .. } = wanted;
+        let (format, fail_if, ends_after) = (wanted.format, wanted.fail_if, wanted.ends_after);
+        let Ports { leased, shown } = ports;
         let own_lease = lease.is_none();
         let lease = match lease {
-            Some(id) => self.covers(&id, &ports)?,
+            Some(id) => self.covers(&id, &leased)?,
             None => {
-                self.lease(&owner, ports, ttl, if detached { Keep::Run } else { Keep::Renewed })?
+                self.lease(&owner, leased, ttl, if detached { Keep::Run } else { Keep::Renewed })?
             }
         };
         let now = SystemTime::now();
         let id = self.runs.next_id(self, now)?;
+        let parts = if kind == Kind::Mix { Kind::parts(&session) } else { Vec::new() };
         let row = RunRow {
             id: id.clone(),
             name: if name.is_empty() {
-                format!("{} on {}", kind.word(), addresses(&shown))
+                format!("{} on {}", title(kind, &parts), addresses(&shown))
             } else {
                 name
             },
             note: String::new(),
             kind,
+            parts,
             state: State::Starting,
             verdict: None,
             passed: None,
@@ -685,9 +600,7 @@ impl Service {
             cluster: None,
         };
         let live = Arc::new(Live {
-            driven: OnceLock::new(),
-            testing: OnceLock::new(),
-            cluster: OnceLock::new(),
+            job: OnceLock::new(),
             text,
             fail_if,
             aborts: session.options.abort_if.as_ref().is_some_and(|all| !all.is_empty()),
@@ -699,8 +612,6 @@ impl Service {
             written: Mutex::default(),
             checkpoint: Mutex::new(Instant::now() + FIRST_CHECKPOINT),
             listens: Kind::of(&session) == Kind::Capture,
-            quiet: Mutex::default(),
-            flows: Mutex::default(),
             row: Mutex::new(row.clone()),
         });
         if let Err(error) = self.history.insert(&row, &live.text, format) {
@@ -718,75 +629,7 @@ impl Service {
             "run starts"
         );
         self.runs.touch();
-        let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match (test, over) {
-            (Some(test), _) => self.drive_test(&live, Test { profile: session.profile, ..test }),
-            (None, Some(over)) => self.drive_cluster(&live, &session, over),
-            (None, None) => self.drive(&live, session, hold),
-        }));
-        match begun {
-            Ok(Ok(())) => Ok(live),
-            Ok(Err(error)) => {
-                self.take_back(&live, &error);
-                Err(self.files.unsaid(error.into()))
-            }
-            Err(_) => {
-                self.finish(
-                    &live,
-                    Err(&Error::Environment(
-                        "a bug in Squall: see the output of the daemon".into(),
-                    )),
-                );
-                Err(Refusal::defect())
-            }
-        }
-    }
-
-    fn drive(
-        self: &Arc<Self>,
-        live: &Arc<Live>,
-        session: Session,
-        hold: bool,
-    ) -> Result<(), Error> {
-        let listens = Kind::of(&session) == Kind::Capture;
-        let told = {
-            let (service, live) = (Arc::downgrade(self), live.clone());
-            move |latest: Option<&Arc<LiveReport>>| match (latest, live.driven()) {
-                #[cfg(test)]
-                (Some(_), _) if live.text.contains("a defect on purpose") => {
-                    panic!("a defect on purpose")
-                }
-                (None, Some(driven)) => {
-                    if let Some(service) = service.upgrade() {
-                        service.finish_driven(&live, driven);
-                    }
-                }
-                (Some(latest), Some(driven)) if listens => {
-                    // Asked without the lock that this thread holds no more.
-                    let files = driven.with(|run| Ok(run.virtual_time())).unwrap_or(false);
-                    if live.is_due(latest, files) {
-                        driven.stop();
-                    }
-                }
-                _ => {}
-            }
-        };
-        let driven = match hold {
-            true => Driven::hold(session, EVERY, told)?,
-            false => Driven::start(session, EVERY, told)?,
-        };
-        _ = live.driven.set(driven.clone());
-        live.set_state(&[State::Starting], if hold { State::Ready } else { State::Running });
-        let row = live.row();
-        if row.state == State::Stopping {
-            driven.stop();
-        }
-        _ = self.note(live, &RunRow { elapsed_s: 0.0, ..row });
-        // It may have ended before it was known here.
-        if driven.outcome().is_some() {
-            self.finish_driven(live, &driven);
-        }
-        self.runs.touch();
-        Ok(())
+        Ok((live, session))
     }
 
     /// How a run is that goes on, for the history; whether it does.
@@ -805,18 +648,12 @@ impl Service {
     /// does.
     pub fn checkpoint(&self) {
         for live in self.runs.all() {
-            let is_due = *lock(&live.checkpoint) <= Instant::now();
-            let report = match (live.latest(), live.testing()) {
-                _ if !is_due => continue,
-                (Some(latest), _) => Packed::of(&self.files.told(live.so_far(&latest))),
-                (None, Some(testing)) => match testing.so_far() {
-                    none if none.trials.is_empty() => continue,
-                    outcome => Packed::of(&outcome),
-                },
-                // The nodes report at the end; until then the row has what they count.
-                (None, None) if live.cluster.get().is_some() => None,
-                (None, None) => continue,
-            };
+            if *lock(&live.checkpoint) > Instant::now() {
+                continue;
+            }
+            // Where nothing is measured yet, and of nodes, which report at the end, it is the row.
+            let so_far = live.so_far().filter(|came| !came.is_empty());
+            let report = so_far.and_then(|came| came.packed(self));
             let written = lock(&live.written);
             if !*written {
                 // A disk that is full is told when the run ends.
@@ -824,16 +661,6 @@ impl Service {
             }
             drop(written);
             *lock(&live.checkpoint) = Instant::now() + CHECKPOINT;
-        }
-    }
-
-    fn finish_driven(&self, live: &Arc<Live>, driven: &Driven) {
-        match driven.outcome() {
-            Some(Ok(report)) => self.finish(live, Ok(Came::Report(&report))),
-            Some(Err(error)) => self.finish(live, Err(&error)),
-            None => {
-                self.finish(live, Err(&Error::Environment("the run ended without a report".into())))
-            }
         }
     }
 
@@ -862,75 +689,54 @@ impl Service {
         self.runs.touch();
     }
 
+    /// Its job has an outcome, which goes to the history.
+    pub fn finish(&self, live: &Arc<Live>) {
+        match live.job.get().and_then(|job| job.outcome()) {
+            Some(ended) => self.finish_as(live, ended),
+            None => self.fail(live, "the run ended without a report"),
+        }
+    }
+
+    /// It has come to nothing.
+    pub fn fail(&self, live: &Arc<Live>, why: &str) {
+        self.finish_as(live, Err(Arc::new(Error::Environment(why.into()))));
+    }
+
     /// Once: what came of it goes to the history, then its ports are free, and only then is it told
     /// as over: who waited for that has the report, and the ports for the next run.
-    pub fn finish(&self, live: &Arc<Live>, outcome: Result<Came<'_>, &Error>) {
+    fn finish_as(&self, live: &Arc<Live>, ended: Ended) {
         if live.finished.swap(true, Ordering::AcqRel) {
             return;
         }
         let mut written = lock(&live.written);
-        let row = {
-            let mut row = lock(&live.row).clone();
-            row.elapsed_s = live.since.elapsed().as_secs_f64();
-            row.ended = Some(humantime::format_rfc3339_millis(SystemTime::now()).to_string());
-            let because = lock(&live.because).clone();
-            row.error = because.as_ref().map(|because| because.text().to_owned());
-            match outcome {
-                Ok(Came::Outcome(outcome)) => settle(&mut row, outcome, because.as_ref()),
-                Ok(Came::Report(report)) => {
-                    let mut reasons: Vec<_> =
-                        report.verdict.reasons.iter().map(|reason| reason.text.clone()).collect();
-                    let mut failed = report.verdict.failed.clone();
-                    failed.extend(live.fail_if.iter().flat_map(|rule| rule.check(report)));
-                    let asked = live.aborts || !live.fail_if.is_empty();
-                    row.passed = asked.then_some(failed.is_empty());
-                    reasons.extend(failed);
-                    let told = &report.verdict;
-                    let (status, valid, ended_by) = (told.status, told.valid, told.ended_by);
-                    row.verdict = Some(RunVerdict { status, valid, ended_by, reasons });
-                    row.elapsed_s = report.duration_s;
-                    let sent = report.ports.iter().any(|port| port.tx.packets > 0);
-                    let lost = report
-                        .verdict
-                        .reasons
-                        .iter()
-                        .filter(|reason| reason.code == ReasonCode::PortLost);
-                    let lost: Vec<_> = lost.map(|reason| reason.text.as_str()).collect();
-                    row.state = match because {
-                        Some(Because::Interrupted(_)) => State::Interrupted,
-                        _ if !lost.is_empty() => {
-                            // What was not sent for it, and why the port is of no use.
-                            row.error.get_or_insert_with(|| lost.join("; "));
-                            State::Failed
-                        }
-                        // A node whose ports only receive has no source.
-                        _ if !live.listens && !sent && !report.sources.is_empty() => {
-                            row.error.get_or_insert_with(|| "nothing was sent".into());
-                            State::Failed
-                        }
-                        _ => State::Done,
-                    };
-                }
-                Err(error) => {
-                    row.error = Some(self.files.without_root(&error.to_string()));
-                    row.state = State::Failed;
-                }
+        let mut row = live.row();
+        row.elapsed_s = live.since.elapsed().as_secs_f64();
+        row.ended = Some(humantime::format_rfc3339_millis(SystemTime::now()).to_string());
+        let because = lock(&live.because).clone();
+        row.error = because.as_ref().map(|because| because.text().to_owned());
+        match &ended {
+            Ok(came) => came.settle(
+                &mut row,
+                &Judged {
+                    because: because.as_ref(),
+                    fail_if: &live.fail_if,
+                    aborts: live.aborts,
+                    listens: live.listens,
+                },
+            ),
+            Err(error) => {
+                row.error = Some(self.files.without_root(&error.to_string()));
+                row.state = State::Failed;
             }
-            if let Some(progress) = &mut row.test {
-                progress.over();
-            }
-            if let Some(cluster) = &mut row.cluster {
-                cluster.over();
-            }
-            row
-        };
-        let report = outcome.ok().and_then(|came| came.packed(self));
+        }
+        row.over();
+        let report = ended.as_ref().ok().and_then(|came| came.packed(self));
         if let Err(error) = self.history.update(&row, report) {
             tracing::error!(run = row.id, %error, "cannot store the results of the run yet");
         }
         *written = true;
         drop(written);
-        if let Ok(came) = outcome {
+        if let Ok(came) = &ended {
             self.runs.ended(&row, came);
         }
         let (state, error) = (row.state.word(), row.error.as_deref());
@@ -1072,16 +878,10 @@ impl Service {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         for live in self.runs.all() {
-            // Its trials are known; what the current one came to does not count.
-            if let Some(testing) = live.testing() {
-                self.finish(&live, Ok(Came::Outcome(&testing.so_far())));
-                continue;
+            match live.job.get() {
+                Some(job) => self.finish_as(&live, job.abandoned()),
+                None => self.fail(&live, "the daemon ended before the run had started"),
             }
-            let what = match live.cluster.get() {
-                Some(_) => "the daemon ended, and did not wait for the reports of the nodes",
-                None => "the daemon ended, and did not wait for received frames",
-            };
-            self.finish(&live, Err(&Error::Environment(what.into())));
         }
         self.runs.end_numbers(self);
     }
@@ -1121,6 +921,15 @@ fn in_use(held: &[Held]) -> Refusal {
     Refusal::conflict("port_in_use", message).with(details)
 }
 
+/// `mix of streams and attacks`
+fn title(kind: Kind, parts: &[Kind]) -> String {
+    let words: Vec<_> = parts.iter().map(|part| part.word()).collect();
+    match &words[..] {
+        [] => kind.word().into(),
+        [first @ .., last] => format!("{} of {} and {last}", kind.word(), first.join(", ")),
+    }
+}
+
 fn addresses(ports: &[RunPort]) -> String {
     ports.iter().map(|port| port.address.as_str()).collect::<Vec<_>>().join(", ")
 }
@@ -1155,7 +964,7 @@ impl ManagedStart {
         {
             self.hold(&addresses)?;
         }
-        let live = service.start(Wanted {
+        let wanted = Wanted {
             kind: self.kind,
             name: name.to_owned(),
             owner: self.owner.clone(),
@@ -1166,13 +975,10 @@ impl ManagedStart {
             format: "toml",
             fail_if: Vec::new(),
             ends_after: None,
-            hold: false,
-            test: None,
-            over: None,
             session,
-        })?;
-        let driven = live.driven().cloned();
-        driven.ok_or_else(|| Refusal::internal("a run has started and cannot be found"))
+        };
+        let (_, here) = service.start(wanted, OnPorts { hold: false })?;
+        Ok(here.driven.clone())
     }
 
     /// What this session held before may still be ending: that is nobody else.
@@ -1303,6 +1109,23 @@ mod tests {
     use squall::{Format, Profile};
 
     #[test]
+    fn a_run_of_several_kinds_of_traffic_is_a_mix_that_names_them() {
+        let ports = "[ports]\nA = \"loop:mix\"\nB = \"loop:mix\"\n";
+        let stream = "[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n";
+        let replay = "[[replay]]\nname = \"r\"\nport = \"A\"\nfiles = \"x.pcap\"\n";
+        let session = |parts: &str| {
+            let text = format!("{ports}{parts}");
+            Session::new(Profile::parse(&text, "test", Format::Toml).expect("a profile"))
+        };
+        assert_eq!(Kind::of(&session(stream)), Kind::Streams);
+        assert_eq!(Kind::of(&session(replay)), Kind::Replay);
+        let mix = session(&format!("{stream}{replay}"));
+        let (kind, parts) = (Kind::of(&mix), Kind::parts(&mix));
+        assert_eq!((kind, &parts[..]), (Kind::Mix, &[Kind::Streams, Kind::Replay][..]));
+        assert_eq!(title(kind, &parts), "mix of streams and replay");
+    }
+
+    #[test]
     fn a_defect_in_a_run_is_told_as_its_failure_and_its_ports_are_free() {
         let data = std::env::temp_dir().join(format!("squall-defect-{}", std::process::id()));
         let service = Arc::new(Service::open(Settings::of_test(data.clone())).expect("it opens"));
@@ -1320,15 +1143,10 @@ mod tests {
             format: "toml",
             fail_if: Vec::new(),
             ends_after: None,
-            hold: false,
-            test: None,
-            over: None,
         };
-        let id = service
-            .start(wanted(&format!("{text}# a defect on purpose")))
-            .expect("it starts")
-            .row()
-            .id;
+        let start = |text: &str| service.start(wanted(text), OnPorts { hold: false });
+        let (defect, _) = start(&format!("{text}# a defect on purpose")).expect("it starts");
+        let id = defect.row().id;
         let patience = Instant::now() + Duration::from_secs(20);
         while service.runs.get(&id).is_some() {
             assert!(Instant::now() < patience, "it goes on");
@@ -1340,7 +1158,7 @@ mod tests {
             row.error.as_ref().is_some_and(|error| error.contains("a defect on purpose")),
             "{row:?}"
         );
-        let again = service.start(wanted(text)).expect("the ports are free");
+        let (again, _) = start(text).expect("the ports are free");
         again.stop(None);
         while service.runs.get(&again.row().id).is_some() {
             assert!(Instant::now() < patience, "it goes on");

@@ -4,7 +4,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -12,16 +12,17 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{
-    Error,
+    Error, Session,
+    conversations::Flows,
     method::{Bounds, Estimate, Outcome, Recorded, Status, Trial, Watch},
-    report::{EndedBy, Report, VerdictStatus},
+    report::{EndedBy, VerdictStatus},
     trials::{Began, Test},
 };
 
 use crate::{
     Refusal,
     history::Packed,
-    metrics::Figures,
+    job::{Action, Came, Ended, Job, Work},
     runs::{Because, Live, RunRow, RunVerdict, State, lock},
     service::Service,
 };
@@ -102,20 +103,13 @@ pub struct Testing {
     began: Began,
     stop: AtomicBool,
     trials: Mutex<Vec<Recorded>>,
+    progress: Mutex<TestProgress>,
+    ended: OnceLock<Ended>,
 }
 
 impl Testing {
-    fn of(test: Test) -> Self {
-        Self { test, began: Began::now(), stop: AtomicBool::new(false), trials: Mutex::default() }
-    }
-
-    /// The current trial ends within a fraction of a second, and no other begins.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-    }
-
     /// The outcome if the test ended now.
-    pub fn so_far(&self) -> Outcome {
+    fn now(&self) -> Outcome {
         self.test.so_far(&self.began, lock(&self.trials).clone())
     }
 
@@ -125,68 +119,95 @@ impl Testing {
         trials.len()
     }
 
-    fn run(&self, live: &Live) -> Result<Outcome, Error> {
+    fn run(&self) -> Result<Outcome, Error> {
         let stopped = || self.stop.load(Ordering::Acquire);
-        self.test.run(&mut Told { testing: self, live }, &stopped)
+        self.test.run(&mut Told(self), &stopped)
+    }
+
+    /// Runs its trials to the end.
+    fn to_end(&self, service: &Service, live: &Arc<Live>) {
+        let ended = match catch_unwind(AssertUnwindSafe(|| self.run())) {
+            Ok(Ok(outcome)) => Ok(Came::Outcome(Arc::new(outcome))),
+            Ok(Err(error)) => {
+                // Why it failed is its end; the trials before that are kept with it.
+                _ = service.history.update(&live.row(), Packed::of(&self.now()));
+                Err(Arc::new(error))
+            }
+            Err(_) => {
+                let text = "a bug in Squall: see the output of the daemon";
+                Err(Arc::new(Error::Environment(text.into())))
+            }
+        };
+        _ = self.ended.set(ended);
+        service.finish(live);
     }
 }
 
-/// Writes what happens to the row of the run, where all who watch find it.
-struct Told<'a> {
-    testing: &'a Testing,
-    live: &'a Live,
+impl Job for Testing {
+    fn so_far(&self) -> Option<Came> {
+        Some(Came::Outcome(Arc::new(self.now())))
+    }
+
+    fn apply(&self, _: Action) -> Result<(), Refusal> {
+        Err(unchangeable())
+    }
+
+    /// The current trial ends within a fraction of a second, and no other begins.
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    fn outcome(&self) -> Option<Ended> {
+        self.ended.get().cloned()
+    }
+
+    /// Its trials are known; what the current one came to does not count.
+    fn abandoned(&self) -> Ended {
+        Ok(Came::Outcome(Arc::new(self.now())))
+    }
+
+    fn describe(&self, row: &mut RunRow) {
+        row.test = Some(lock(&self.progress).clone());
+    }
+
+    fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
+        Err(unchangeable())
+    }
 }
+
+fn unchangeable() -> Refusal {
+    Refusal::conflict(
+        "run_is_test",
+        "the trials of a standard test cannot be changed\n  try to stop it",
+    )
+}
+
+/// Writes what happens to the progress of the test, where all who watch find it.
+struct Told<'a>(&'a Testing);
 
 impl Watch for Told<'_> {
     fn known(&mut self, recorded: &Recorded) {
-        let trial = self.testing.add(recorded);
-        self.live.progress(|progress| progress.trial = trial);
+        let trial = self.0.add(recorded);
+        lock(&self.0.progress).trial = trial;
     }
 
     fn begins(&mut self, trial: &Trial, number: usize) {
-        self.live.progress(|progress| {
-            progress.trial = number;
-            progress.label = trial.label.clone();
-        });
+        let mut progress = lock(&self.0.progress);
+        (progress.trial, progress.label) = (number, trial.label.clone());
     }
 
     fn searches(&mut self, bounds: Option<Bounds>) {
-        self.live.progress(|progress| progress.bounds = bounds);
+        lock(&self.0.progress).bounds = bounds;
     }
 
     fn ended(&mut self, recorded: &Recorded) -> bool {
-        let row = TrialRow::of(self.testing.add(recorded), recorded);
-        self.live.progress(|progress| {
-            if progress.latest.len() == LATEST {
-                progress.latest.remove(0);
-            }
-            progress.latest.push(row);
-        });
+        let row = TrialRow::of(self.0.add(recorded), recorded);
+        let mut progress = lock(&self.0.progress);
+        if progress.latest.len() == LATEST {
+            progress.latest.remove(0);
+        }
+        progress.latest.push(row);
         true
-    }
-}
-
-/// What a run came to.
-#[derive(Clone, Copy)]
-pub enum Came<'a> {
-    Report(&'a Report),
-    Outcome(&'a Outcome),
-}
-
-impl Came<'_> {
-    /// As the history stores it.
-    pub fn packed(self, service: &Service) -> Option<Packed> {
-        match self {
-            Self::Report(report) => Packed::of(&service.files.told(report.clone())),
-            Self::Outcome(outcome) => Packed::of(outcome),
-        }
-    }
-
-    pub fn figures(self) -> Figures {
-        match self {
-            Self::Report(report) => Figures::of(report),
-            Self::Outcome(_) => Figures::default(),
-        }
     }
 }
 
@@ -216,16 +237,21 @@ pub fn settle(row: &mut RunRow, outcome: &Outcome, because: Option<&Because>) {
     }
 }
 
-impl Service {
-    /// Starts the trials of `test` on a thread of their own.
-    ///
-    /// # Errors
-    /// Wrong settings, a profile that no trial can send, a journal that another test writes.
-    pub fn drive_test(self: &Arc<Self>, live: &Arc<Live>, mut test: Test) -> Result<(), Error> {
-        let estimate = test.estimate()?;
-        let journal = self.journal_of(live, &mut test).map_err(|r| Error::Usage(r.message))?;
-        live.starts_test(TestProgress {
-            method: test.method.name().into(),
+impl Work for Test {
+    type Job = Testing;
+
+    /// Starts the trials on a thread of their own.
+    fn begin(
+        mut self,
+        service: &Arc<Service>,
+        live: &Arc<Live>,
+        session: Session,
+    ) -> Result<Arc<Testing>, Error> {
+        self.profile = session.profile;
+        let estimate = self.estimate()?;
+        let journal = service.journal_of(live, &mut self).map_err(|r| Error::Usage(r.message))?;
+        let progress = TestProgress {
+            method: self.method.name().into(),
             estimate,
             trial: 0,
             label: String::new(),
@@ -233,33 +259,26 @@ impl Service {
             latest: Vec::new(),
             journal,
             status: None,
+        };
+        let testing = Arc::new(Testing {
+            test: self,
+            began: Began::now(),
+            stop: AtomicBool::new(false),
+            trials: Mutex::default(),
+            progress: Mutex::new(progress),
+            ended: OnceLock::new(),
         });
-        let testing = Arc::new(Testing::of(test));
-        live.tests(testing.clone());
-        _ = self.note(live, &live.row());
-        let (service, live) = (self.clone(), live.clone());
-        let run = move || service.test_to_end(&live, &testing);
+        live.is(testing.clone(), State::Running);
+        _ = service.note(live, &live.row());
+        let (service, live, itself) = (service.clone(), live.clone(), testing.clone());
+        let run = move || itself.to_end(&service, &live);
         let thread = std::thread::Builder::new().name("squall-test".into()).spawn(run);
         thread.map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
-        self.runs.touch();
-        Ok(())
+        Ok(testing)
     }
+}
 
-    fn test_to_end(self: &Arc<Self>, live: &Arc<Live>, testing: &Testing) {
-        match catch_unwind(AssertUnwindSafe(|| testing.run(live))) {
-            Ok(Ok(outcome)) => self.finish(live, Ok(Came::Outcome(&outcome))),
-            Ok(Err(error)) => {
-                // Why it failed is its end; the trials before that are kept with it.
-                _ = self.history.update(&live.row(), Packed::of(&testing.so_far()));
-                self.finish(live, Err(&error));
-            }
-            Err(_) => {
-                let text = "a bug in Squall: see the output of the daemon";
-                self.finish(live, Err(&Error::Environment(text.into())));
-            }
-        }
-    }
-
+impl Service {
     /// The name of the file where the trials go; `test` has its path.
     fn journal_of(&self, live: &Live, test: &mut Test) -> Result<String, Refusal> {
         let id = live.row().id;

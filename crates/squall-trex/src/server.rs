@@ -278,7 +278,7 @@ impl Server {
     pub fn look(&mut self) -> bool {
         self.look_at_flows();
         let mut ended = false;
-        match self.traffic.fold_if_over() {
+        match self.traffic.ended() {
             Some(Ok(())) => {
                 ended = true;
                 self.replayed(None);
@@ -1721,6 +1721,79 @@ pub(crate) mod tests {
             let why = client.ask("add_stream", late).expect_err("no room");
             assert!(why.text.contains("try a frame of 74 octets"), "{why:?}");
         }
+    }
+
+    /// Adds a stream of port 0 to a profile.
+    fn add(client: &mut Client, profile: &str, number: u32, stream: &Value) {
+        let asked = json!({ "port_id": 0, "profile_id": profile, "stream_id": number,
+            "stream": stream });
+        client.ask("add_stream", asked).expect("sound");
+    }
+
+    fn start(client: &mut Client, profile: &str) {
+        let mul = json!({ "type": "raw", "op": "abs", "value": 1 });
+        let asked = json!({ "port_id": 0, "profile_id": profile, "mul": mul, "duration": -1 });
+        client.ask("start_traffic", asked).expect("it starts");
+    }
+
+    /// Waits until the server, which looks at its traffic, is as it should be.
+    fn until(client: &mut Client, what: &str, is: impl Fn(&mut Client) -> bool) {
+        let late = Instant::now() + Duration::from_secs(60);
+        while !is(client) {
+            assert!(Instant::now() < late, "{what}: {:?}", client.server.traffic.groups());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Packets of a group that port 0 has sent, and port 1 has received.
+    fn packets(client: &Client, group: u32) -> (u64, u64) {
+        let counts = client.server.traffic.groups().get(&group).cloned().unwrap_or_default();
+        let of = |by: &BTreeMap<usize, (u64, u64)>, port: usize| by.get(&port).map_or(0, |n| n.0);
+        (of(&counts.tx, 0), of(&counts.rx, 1))
+    }
+
+    #[test]
+    fn a_burst_that_has_ended_is_not_sent_again_when_another_run_takes_over() {
+        let mut client = Client::new("trex-takes-over", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        let mut goes_on = burst(1);
+        goes_on["mode"] = json!({ "type": "continuous", "rate": { "type": "pps", "value": 1000 } });
+        goes_on["flow_stats"]["stream_id"] = json!(8);
+        add(&mut client, "a", 1, &burst(200));
+        add(&mut client, "a", 2, &goes_on);
+        start(&mut client, "a");
+        until(&mut client, "the burst", |client| packets(client, 7) == (200, 200));
+        let before = packets(&client, 8).0;
+        // Longer than what the run has opened its ports for.
+        let mut long = burst(10);
+        long["packet"]["binary"] = tcp(3000);
+        long["flow_stats"]["stream_id"] = json!(9);
+        add(&mut client, "b", 1, &long);
+        start(&mut client, "b");
+        until(&mut client, "the long ones", |client| {
+            client.server.look();
+            packets(client, 9) == (10, 10) && packets(client, 8).0 > before + 500
+        });
+        assert_eq!(packets(&client, 7), (200, 200), "it was sent again");
+    }
+
+    #[test]
+    fn a_burst_of_a_run_that_has_ended_is_not_sent_again_by_the_next() {
+        let mut client = Client::new("trex-next", false);
+        client.owned = client.acquire("ann", 1, false).expect("free");
+        add(&mut client, "a", 1, &burst(50));
+        let mut other = burst(30);
+        other["flow_stats"]["stream_id"] = json!(8);
+        add(&mut client, "b", 1, &other);
+        start(&mut client, "a");
+        // Nobody looks, so that the profile counts as active still.
+        until(&mut client, "the run", |client| client.server.traffic.is_over());
+        start(&mut client, "b");
+        until(&mut client, "both", |client| {
+            client.server.look();
+            !client.server.sends(0)
+        });
+        assert_eq!((packets(&client, 7), packets(&client, 8)), ((50, 50), (30, 30)));
     }
 
     #[test]

@@ -1,18 +1,18 @@
 //! The run that sends for all ports of the server, and what it has counted.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use squall::{
     Busy, Error, Profile, Session,
-    driving::{Driven, Start},
-    report::{EndedBy, PortReport, Report},
-    totals::{PortTotals, StreamTotals, Totals},
+    driving::Start,
+    report::{EndedBy, Report},
+    totals::PortTotals,
 };
-use squall_measure::StreamCounters;
+use squall_control::{Control, Counted, Counts, Outcome};
 use squall_profile::{
     At, Flows, Mode, Next, PacketSource, Port, SizeLaw, Stop, Stream as ProfileStream,
 };
@@ -21,8 +21,6 @@ use crate::Translated;
 
 /// Counters as old as this are told again.
 const AGE: Duration = Duration::from_millis(50);
-/// How long a run has for its end: what is under way is received.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest frame of Ethernet without jumbo frames, with FCS.
 const USUAL: u32 = 1518;
 const FCS: u64 = squall_units::FCS_LEN as u64;
@@ -63,7 +61,7 @@ pub struct GroupCounts {
     /// Packets and octets.
     pub tx: BTreeMap<usize, (u64, u64)>,
     pub rx: BTreeMap<usize, (u64, u64)>,
-    /// A second: packets and bits.
+    /// A second: packets and bits. Of [`Traffic::groups`] only.
     pub tx_rate: BTreeMap<usize, (f64, f64)>,
     pub rx_rate: BTreeMap<usize, (f64, f64)>,
     pub lost: u64,
@@ -111,6 +109,41 @@ impl Latency {
     }
 }
 
+impl Counts for GroupCounts {
+    fn add(&mut self, by: &Counted<'_>) {
+        let tx = self.tx.entry(by.port).or_default();
+        *tx = (tx.0 + by.stream.tx_packets, tx.1 + by.stream.tx_octets);
+        let mut delay = squall_measure::StreamCounters::default().delay;
+        for (port, seen) in &by.stream.rx {
+            let rx = self.rx.entry(*port).or_default();
+            *rx = (rx.0 + seen.packets, rx.1 + seen.octets);
+            delay.merge(&seen.delay);
+            self.gaps += seen.gaps;
+            self.reordered += seen.reordered;
+            self.duplicates += seen.packets.saturating_sub(seen.unique);
+        }
+        let report = by.report.and_then(|report| report.rx.as_ref());
+        self.lost += report.map_or(0, |rx| rx.lost);
+        if delay.count == 0 {
+            return;
+        }
+        let bins = report.and_then(|rx| rx.latency_ns.as_ref()).map(|delay| &delay.bins);
+        let mut histogram = BTreeMap::new();
+        for (lower, _, count) in bins.into_iter().flatten() {
+            *histogram.entry(class_of(lower / 1000)).or_default() += count;
+        }
+        self.latency.get_or_insert_default().merge(&Latency {
+            count: delay.count,
+            sum: delay.sum_ns as f64 / 1e3,
+            min: delay.min_ns as f64 / 1e3,
+            max: delay.max_ns as f64 / 1e3,
+            jitter: report.and_then(|rx| rx.jitter_ns).unwrap_or(0.0) / 1e3,
+            histogram,
+            bins: bins.cloned().unwrap_or_default(),
+        });
+    }
+}
+
 /// The streams that one profile of one port sends, as they are in the run.
 pub type Sent = Vec<Translated>;
 
@@ -119,36 +152,17 @@ pub struct Traffic {
     places: Vec<Place>,
     /// Captures of the interface are to see what a port sends.
     seen: Vec<bool>,
-    run: Option<Running>,
-    ports_before: Vec<PortTotals>,
-    faults_before: Vec<Faults>,
-    groups_before: HashMap<u32, GroupCounts>,
+    control: Control<u32, GroupCounts>,
+    open: Open,
     /// Of what had been measured when it was last asked for.
     delays_before: HashMap<Asker, Delays>,
 }
 
-/// What went wrong at a port.
-#[derive(Clone, Copy, Debug, Default)]
-struct Faults {
-    missed: u64,
-    tx_errors: u64,
-    not_sent: u64,
-}
-
-impl Faults {
-    fn of(port: &PortReport) -> Self {
-        Self {
-            missed: port.rx.drops.values().sum(),
-            tx_errors: port.tx.errors,
-            not_sent: port.tx.not_sent.values().sum(),
-        }
-    }
-
-    fn add(&mut self, by: Self) {
-        self.missed += by.missed;
-        self.tx_errors += by.tx_errors;
-        self.not_sent += by.not_sent;
-    }
+/// How the run has opened the ports, or the last one had.
+#[derive(Default)]
+struct Open {
+    places: Vec<Place>,
+    longest: Vec<u32>,
 }
 
 /// Whose delays are asked for.
@@ -167,27 +181,13 @@ struct Delays {
     bins: HashMap<u64, u64>,
 }
 
-struct Running {
-    driven: Arc<Driven>,
-    /// As it has opened them.
-    places: Vec<Place>,
-    longest: Vec<u32>,
-    /// Packet groups of streams by name.
-    groups: HashMap<String, (usize, u32)>,
-}
-
 impl Traffic {
     pub fn new(places: Vec<Place>) -> Self {
-        let ports_before = vec![PortTotals::default(); places.len()];
-        let seen = vec![false; places.len()];
-        let faults_before = vec![Faults::default(); places.len()];
         Self {
+            seen: vec![false; places.len()],
+            control: Control::new(places.len()),
+            open: Open::default(),
             places,
-            seen,
-            run: None,
-            ports_before,
-            faults_before,
-            groups_before: HashMap::new(),
             delays_before: HashMap::new(),
         }
     }
@@ -200,8 +200,7 @@ impl Traffic {
 
     /// Whether what a port sends now is hidden from captures of its interface.
     pub fn hides(&self, port: usize) -> bool {
-        let places = self.run.as_ref().map(|run| &run.places);
-        let now = places.map(|places| &places[port].address);
+        let now = self.control.profile().map(|_| &self.open.places[port].address);
         let seen_now = now.is_none_or(|address| *address == seen(address));
         !(is_af_packet(&self.places[port].address) && seen_now)
     }
@@ -216,35 +215,29 @@ impl Traffic {
     }
 
     /// From now on these are sent, and nothing else. `groups`: packet groups of streams by name.
+    /// Where a run has no room for frames as long, or has ended, another one takes over.
     ///
     /// # Errors
-    /// What the run refuses; what was sent before is sent still.
+    /// What the run refuses; what was sent before is sent still, unless another run was to begin.
     pub fn send(
         &mut self,
         start: &mut dyn Start,
         sent: &[&Sent],
         groups: HashMap<String, (usize, u32)>,
     ) -> Result<(), Error> {
-        self.fold_if_over();
-        let longest = self.longest(sent);
-        let joins =
-            |run: &Running| run.longest.iter().zip(&longest).all(|(has, needs)| needs <= has);
-        if let Some(run) = &mut self.run
-            && joins(run)
-        {
-            match run.driven.change(profile(&run.places, &run.longest, sent)) {
-                Ok(()) => {
-                    run.groups.extend(groups);
-                    return Ok(());
-                }
-                // It had come to its end by itself, as nothing was sent any more.
-                Err(_) if run.driven.is_over() => {}
-                Err(error) => return Err(error),
-            }
+        for (name, (port, group)) in groups {
+            self.control.count(&name, port, group);
         }
-        // Or it has no room for frames as long: another one takes over.
-        let profile = profile(&self.places(), &longest, sent);
-        self.begin(start, profile, longest, groups)
+        let longest = self.longest(sent);
+        let fits = self.open.longest.iter().zip(&longest).all(|(has, needs)| needs <= has);
+        if fits && self.control.change(profile(&self.open.places, &self.open.longest, sent))? {
+            return Ok(());
+        }
+        let places = self.places();
+        let session = session(profile(&places, &longest, sent));
+        self.control.restart(start, "trex", session)?;
+        self.open = Open { places, longest };
+        Ok(())
     }
 
     /// From now on this is played, and nothing else.
@@ -252,78 +245,62 @@ impl Traffic {
     /// # Errors
     /// What the run refuses; nothing is sent then.
     pub fn play(&mut self, start: &mut dyn Start, profile: Profile) -> Result<(), Error> {
+        self.control.begin(start, "trex", session(profile))?;
         let longest = self.places.iter().map(|place| place.longest).collect();
-        self.begin(start, profile, longest, HashMap::new())
+        self.open = Open { places: self.places(), longest };
+        Ok(())
     }
 
     /// Flows and streams that are played from now on go on as these.
     ///
     /// # Errors
-    /// What the run refuses; it goes on as before then.
+    /// What the run refuses, which goes on as before then; it is over.
     pub fn change_flows(
         &mut self,
         flows: Option<Flows>,
         streams: Vec<ProfileStream>,
     ) -> Result<(), Error> {
-        let Some(run) = &self.run else { return Ok(()) };
-        run.driven.change(flow_profile(&run.places, flows, streams))
+        let changed = self.control.change(flow_profile(&self.open.places, flows, streams))?;
+        match !changed && self.control.is_over() {
+            true => Err(Error::Usage("the run is over\n  try a new run".into())),
+            false => Ok(()),
+        }
     }
 
-    /// Whether a run has come to its end, and is not yet folded.
+    /// Whether a run has come to its end, and is not yet told by [`Traffic::ended`].
     pub fn is_over(&self) -> bool {
-        self.run.as_ref().is_some_and(|run| run.driven.is_over())
-    }
-
-    fn begin(
-        &mut self,
-        start: &mut dyn Start,
-        profile: Profile,
-        longest: Vec<u32>,
-        groups: HashMap<String, (usize, u32)>,
-    ) -> Result<(), Error> {
-        self.end();
-        let places = self.places();
-        let session = Session { command: "trex".into(), ..Session::new(profile) };
-        let driven = start.start("trex", session)?;
-        self.run = Some(Running { driven, places, longest, groups });
-        Ok(())
+        self.control.is_over()
     }
 
     /// Nothing more begins; the outcome comes when what is under way has ended.
     pub fn stop(&self) {
-        if let Some(run) = &self.run {
-            run.driven.stop();
-        }
+        self.control.stop();
     }
 
-    /// What came of the run, when it is over and not yet folded.
-    pub fn outcome(&self) -> Option<Result<Arc<Report>, Arc<Error>>> {
-        self.run.as_ref()?.driven.outcome()
+    /// What came of the run, when it is over and not yet told by [`Traffic::ended`].
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.control.outcome()
     }
 
-    /// The report of a run that goes on, or that is over and not yet folded.
+    /// The report of a run that goes on, or that is over and not yet told by [`Traffic::ended`].
     pub fn latest_report(&self) -> Option<Arc<Report>> {
-        let run = self.run.as_ref()?;
-        match run.driven.outcome() {
-            Some(outcome) => outcome.ok(),
-            None => run.driven.latest().map(|latest| Arc::new(latest.report.clone())),
-        }
+        self.control.report()
     }
 
     /// When the latest report was taken.
     pub fn taken(&self) -> Option<Instant> {
-        self.run.as_ref()?.driven.latest().map(|latest| latest.taken)
+        self.control.reported()
     }
 
-    /// Does something to the run.
+    /// Does something to the run, if there is one.
     ///
     /// # Errors
-    /// What it says; there is no run.
+    /// What it says.
     pub fn with(
         &self,
         what: impl FnOnce(&mut squall::Run) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.run.as_ref().map_or(Ok(()), |run| run.driven.with(what))
+        self.control.with(what).map(|_| ())
     }
 
     /// What each port is to take: what any of them sends may come to it.
@@ -341,39 +318,30 @@ impl Traffic {
 
     /// # Errors
     /// What the run refuses.
-    pub fn pause(&self, name: &str) -> Result<(), Error> {
-        self.run.as_ref().map_or(Ok(()), |run| run.driven.pause(Some(name)))
+    pub fn pause(&mut self, name: &str) -> Result<(), Error> {
+        self.control.pause(&[name.to_owned()]).map(|_| ())
     }
 
     /// # Errors
     /// What the run refuses.
-    pub fn resume(&self, name: &str) -> Result<(), Error> {
-        self.run.as_ref().map_or(Ok(()), |run| run.driven.resume(Some(name)))
+    pub fn resume(&mut self, name: &str) -> Result<(), Error> {
+        self.control.resume(&[name.to_owned()]).map(|_| ())
     }
 
     /// A packet group is used anew: it begins at 0.
     pub fn forget(&mut self, group: u32) {
-        self.groups_before.remove(&group);
+        self.control.forget(|other| other == group);
         self.delays_before.remove(&Asker::Group(group));
-        if let Some(run) = &mut self.run {
-            run.groups.retain(|_, (_, other)| *other != group);
-        }
     }
 
     /// Nothing is sent any more, and the ports are closed.
     pub fn end(&mut self) {
-        if let Some(run) = &self.run {
-            run.driven.stop();
-            run.driven.wait(PATIENCE);
-        }
-        self.fold();
+        self.control.end();
     }
 
-    /// Whether the run has ended, and why, unless all has been sent.
-    pub fn fold_if_over(&mut self) -> Option<Result<(), String>> {
-        let outcome = self.run.as_ref()?.driven.outcome()?;
-        self.fold();
-        Some(match outcome {
+    /// Whether the run has ended, and why, unless all has been sent. Told once.
+    pub fn ended(&mut self) -> Option<Result<(), String>> {
+        Some(match self.control.ended()? {
             Ok(report) if matches!(report.verdict.ended_by, EndedBy::Done | EndedBy::Duration) => {
                 Ok(())
             }
@@ -382,70 +350,52 @@ impl Traffic {
         })
     }
 
-    /// What the run has counted is kept.
-    fn fold(&mut self) {
-        let Some(run) = self.run.take() else { return };
-        let (now, _) = run.driven.totals(AGE);
-        for (before, port) in self.ports_before.iter_mut().zip(&now.ports) {
-            add(before, port);
-        }
-        for (before, faults) in self.faults_before.iter_mut().zip(run.faults()) {
-            before.add(faults);
-        }
-        let outcome = run.driven.outcome();
-        let report = outcome.as_ref().and_then(|outcome| outcome.as_ref().ok());
-        for (group, counts) in run.groups_of(&now, None, report.map(Arc::as_ref)) {
-            merge(self.groups_before.entry(group).or_default(), &counts);
-        }
-    }
-
     /// Packets that these streams have sent in all.
     pub fn sent(&self, sent: &Sent) -> u64 {
-        let Some(run) = &self.run else { return 0 };
-        let (now, _) = run.driven.totals(AGE);
-        let names: HashSet<&str> = sent.iter().map(|one| one.stream.name.as_str()).collect();
-        let ours = now.streams.iter().filter(|stream| names.contains(stream.name.as_str()));
-        ours.map(|stream| stream.tx_packets).sum()
+        self.control.sent(AGE, sent.iter().map(|one| one.stream.name.as_str()))
     }
 
     pub fn ports(&self) -> Vec<PortCounts> {
-        let seen = self.run.as_ref().map(|run| run.driven.totals(AGE));
-        let mut faults = self.faults_before.clone();
-        let now = self.run.as_ref().map(Running::faults).unwrap_or_default();
-        faults.iter_mut().zip(now).for_each(|(all, now)| all.add(now));
-        let of = |(port, before): (usize, &PortTotals)| {
-            let mut all = *before;
-            let mut counts = PortCounts::default();
-            if let Some((now, then)) = &seen
-                && let Some(port_now) = now.ports.get(port)
-            {
-                add(&mut all, port_now);
-                let then_port = then.ports.get(port).copied().unwrap_or_default();
-                let seconds = seconds(now, then);
-                let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
-                counts.tx_pps = rate(port_now.tx_packets, then_port.tx_packets);
-                counts.rx_pps = rate(port_now.rx_packets, then_port.rx_packets);
+        let seen = self.control.see_all(AGE);
+        let recent = |port: usize| {
+            let seen = seen.as_ref()?;
+            let span = seen.span(None);
+            let of = |ports: &[PortTotals]| ports.get(port).copied().unwrap_or_default();
+            Some((of(&seen.now().ports), of(&span.then.ports), span.seconds))
+        };
+        let of = |(port, all): (usize, squall_control::PortCounts)| {
+            let totals = all.totals;
+            let without_fcs = |octets: u64, packets: u64| octets.saturating_sub(FCS * packets);
+            let mut counts = PortCounts {
+                tx_packets: totals.tx_packets,
+                rx_packets: totals.rx_packets,
+                tx_octets: without_fcs(totals.tx_octets, totals.tx_packets),
+                rx_octets: without_fcs(totals.rx_octets, totals.rx_packets),
+                missed: all.missed,
+                tx_errors: all.tx_errors,
+                not_sent: all.not_sent,
+                rx_unknown: totals.rx_unknown,
+                ..PortCounts::default()
+            };
+            if let Some((now, then, seconds)) = recent(port) {
+                let rate = |of: fn(&PortTotals) -> u64| {
+                    of(&now).saturating_sub(of(&then)) as f64 / seconds
+                };
                 let bits =
                     |octets: f64, packets: f64| (octets - packets * FCS as f64).max(0.0) * 8.0;
-                counts.tx_bps = bits(rate(port_now.tx_octets, then_port.tx_octets), counts.tx_pps);
-                counts.rx_bps = bits(rate(port_now.rx_octets, then_port.rx_octets), counts.rx_pps);
+                (counts.tx_pps, counts.rx_pps) = (rate(|p| p.tx_packets), rate(|p| p.rx_packets));
+                counts.tx_bps = bits(rate(|p| p.tx_octets), counts.tx_pps);
+                counts.rx_bps = bits(rate(|p| p.rx_octets), counts.rx_pps);
             }
-            let Faults { missed, tx_errors, not_sent } = faults[port];
-            (counts.missed, counts.tx_errors, counts.not_sent) = (missed, tx_errors, not_sent);
-            counts.rx_unknown = all.rx_unknown;
-            counts.tx_packets = all.tx_packets;
-            counts.rx_packets = all.rx_packets;
-            counts.tx_octets = all.tx_octets.saturating_sub(FCS * all.tx_packets);
-            counts.rx_octets = all.rx_octets.saturating_sub(FCS * all.rx_packets);
             counts
         };
-        self.ports_before.iter().enumerate().map(of).collect()
+        self.control.ports(seen.as_ref()).enumerate().map(of).collect()
     }
 
     /// What the threads of the run have done; none: there is no run.
     pub fn threads(&self) -> Vec<Busy> {
-        let run = self.run.as_ref().filter(|run| !run.driven.is_over());
-        run.map(|run| run.driven.totals(AGE).0.threads.clone()).unwrap_or_default()
+        let seen = (!self.control.is_over()).then(|| self.control.see(AGE)).flatten();
+        seen.map(|seen| seen.now().threads.clone()).unwrap_or_default()
     }
 
     /// The longest delay since this was asked last, microseconds; 0: nothing came since. Where it is
@@ -464,99 +414,34 @@ impl Traffic {
         recent
     }
 
-    pub fn groups(&self) -> HashMap<u32, GroupCounts> {
-        let mut all = self.groups_before.clone();
-        if let Some(run) = &self.run {
-            let (now, then) = run.driven.totals(AGE);
-            let latest = run.driven.latest();
-            let report = latest.as_ref().map(|latest| &latest.report);
-            for (group, counts) in run.groups_of(&now, Some(&then), report) {
-                merge(all.entry(group).or_default(), &counts);
-            }
+    pub fn groups(&self) -> BTreeMap<u32, GroupCounts> {
+        let Some(seen) = self.control.see_all(AGE) else {
+            return self.control.members(None);
+        };
+        let span = seen.span(None);
+        let mut all = self.control.members(Some(&seen));
+        for group in seen.members() {
+            let (now, then) = self.control.between(group, &seen, &span);
+            let counts = all.entry(group).or_default();
+            counts.tx_rate = rates(&now.tx, &then.tx, span.seconds);
+            counts.rx_rate = rates(&now.rx, &then.rx, span.seconds);
         }
         all
     }
 }
 
-impl Running {
-    /// Of each port so far, as the latest report says.
-    fn faults(&self) -> Vec<Faults> {
-        let of = |report: &Report| report.ports.iter().map(Faults::of).collect();
-        match (self.driven.outcome(), self.driven.latest()) {
-            (Some(Ok(report)), _) => of(&report),
-            (_, Some(latest)) => of(&latest.report),
-            _ => Vec::new(),
-        }
-    }
-
-    fn groups_of(
-        &self,
-        now: &Totals,
-        then: Option<&Totals>,
-        report: Option<&Report>,
-    ) -> HashMap<u32, GroupCounts> {
-        let mut all: HashMap<u32, GroupCounts> = HashMap::new();
-        let nothing = StreamTotals::default();
-        let streams = report.into_iter().flat_map(|report| &report.streams);
-        let reports: HashMap<&str, _> =
-            streams.map(|stream| (stream.name.as_str(), stream)).collect();
-        for (number, stream) in now.streams.iter().enumerate() {
-            let Some(&(port, group)) = self.groups.get(&stream.name) else { continue };
-            let counts = all.entry(group).or_default();
-            let tx = counts.tx.entry(port).or_default();
-            tx.0 += stream.tx_packets;
-            tx.1 += stream.tx_octets;
-            let mut delay = squall_measure::StreamCounters::default();
-            for (port, seen) in &stream.rx {
-                let rx = counts.rx.entry(*port).or_default();
-                rx.0 += seen.packets;
-                rx.1 += seen.octets;
-                delay.delay.merge(&seen.delay);
-                counts.gaps += seen.gaps;
-                counts.reordered += seen.reordered;
-                counts.duplicates += seen.packets.saturating_sub(seen.unique);
-            }
-            if let Some(then) = then {
-                let before = then.streams.get(number).unwrap_or(&nothing);
-                let seconds = seconds(now, then);
-                let rate = |now: (u64, u64), then: (u64, u64)| {
-                    let packets = now.0.saturating_sub(then.0) as f64 / seconds;
-                    let octets = now.1.saturating_sub(then.1) as f64 / seconds;
-                    (packets, octets * 8.0)
-                };
-                let add = |to: &mut (f64, f64), by: (f64, f64)| *to = (to.0 + by.0, to.1 + by.1);
-                let of = |s: &StreamTotals| (s.tx_packets, s.tx_octets);
-                add(counts.tx_rate.entry(port).or_default(), rate(of(stream), of(before)));
-                for (i, (port, seen)) in stream.rx.iter().enumerate() {
-                    let of = |seen: &StreamCounters| (seen.packets, seen.octets);
-                    let earlier = before.rx.get(i).map_or((0, 0), |(_, seen)| of(seen));
-                    add(counts.rx_rate.entry(*port).or_default(), rate(of(seen), earlier));
-                }
-            }
-            let told = reports.get(stream.name.as_str()).and_then(|report| report.rx.as_ref());
-            if let Some(rx) = told {
-                counts.lost += rx.lost;
-            }
-            if delay.delay.count > 0 {
-                let summary = delay.delay;
-                let mut histogram = BTreeMap::new();
-                let bins = told.and_then(|rx| rx.latency_ns.as_ref()).map(|delay| &delay.bins);
-                for (lower, _, count) in bins.iter().copied().flatten() {
-                    *histogram.entry(class_of(lower / 1000)).or_default() += count;
-                }
-                counts.latency.get_or_insert_default().merge(&Latency {
-                    count: summary.count,
-                    sum: summary.sum_ns as f64 / 1e3,
-                    min: summary.min_ns as f64 / 1e3,
-                    max: summary.max_ns as f64 / 1e3,
-                    jitter: told.and_then(|rx| rx.jitter_ns).unwrap_or(0.0) / 1e3,
-                    histogram,
-                    bins: bins.cloned().unwrap_or_default(),
-                });
-            }
-        }
-        all
-    }
+/// A second, by port: packets and bits.
+fn rates(
+    now: &BTreeMap<usize, (u64, u64)>,
+    then: &BTreeMap<usize, (u64, u64)>,
+    seconds: f64,
+) -> BTreeMap<usize, (f64, f64)> {
+    let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+    let of = |(port, now): (&usize, &(u64, u64))| {
+        let then = then.get(port).copied().unwrap_or_default();
+        (*port, (rate(now.0, then.0), rate(now.1, then.1) * 8.0))
+    };
+    now.iter().map(of).collect()
 }
 
 /// The class of a delay in microseconds: the first of its digits, and zeros.
@@ -565,34 +450,8 @@ fn class_of(micros: u64) -> u64 {
     micros / scale * scale
 }
 
-fn seconds(now: &Totals, then: &Totals) -> f64 {
-    now.taken.saturating_duration_since(then.taken).as_secs_f64().max(1e-3)
-}
-
-fn add(to: &mut PortTotals, by: &PortTotals) {
-    to.tx_packets += by.tx_packets;
-    to.tx_octets += by.tx_octets;
-    to.rx_packets += by.rx_packets;
-    to.rx_octets += by.rx_octets;
-    to.rx_unknown += by.rx_unknown;
-}
-
-fn merge(to: &mut GroupCounts, by: &GroupCounts) {
-    for (into, from) in [(&mut to.tx, &by.tx), (&mut to.rx, &by.rx)] {
-        for (port, (packets, octets)) in from {
-            let all = into.entry(*port).or_default();
-            *all = (all.0 + packets, all.1 + octets);
-        }
-    }
-    to.tx_rate.clone_from(&by.tx_rate);
-    to.rx_rate.clone_from(&by.rx_rate);
-    to.lost += by.lost;
-    to.duplicates += by.duplicates;
-    to.reordered += by.reordered;
-    to.gaps += by.gaps;
-    if let Some(latency) = &by.latency {
-        to.latency.get_or_insert_default().merge(latency);
-    }
+fn session(profile: Profile) -> Session {
+    Session { command: "trex".into(), ..Session::new(profile) }
 }
 
 /// All that is sent, and on each port two streams that wait for each other for ever: for their sake

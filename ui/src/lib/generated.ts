@@ -165,6 +165,8 @@ export interface RunRow {
   name: string;
   note: string;
   kind: Kind;
+  /** Kinds of traffic that a mix has; absent for other runs. */
+  parts: Kind[];
   state: State;
   /** Verdict on the generator; `null` before the end. */
   verdict: RunVerdict | null;
@@ -192,7 +194,7 @@ export interface RunRow {
   cluster: ClusterProgress | null;
 }
 
-export type Kind = "streams" | "replay" | "flows" | "attacks" | "capture" | "otg" | "test";
+export type Kind = "streams" | "replay" | "flows" | "attacks" | "mix" | "capture" | "otg" | "test";
 
 export type State =
   "starting" | "running" | "paused" | "stopping" | "done" | "ready" | "failed" | "interrupted";

@@ -345,6 +345,11 @@ function thin(series: Series): void {
   }
 }
 
+/** What a run sends: its kind, and of a mix its parts. */
+export function kindOf({ kind, parts }: Run): string {
+  return parts?.length ? `${kind} of ${parts.join(", ")}` : kind;
+}
+
 export const isLive = (run: Run): boolean =>
   run.state === "starting" ||
   run.state === "running" ||

@@ -252,8 +252,9 @@ impl Teller<'_> {
         value: Option<u128>,
     ) -> Figures {
         let sum = |tally: &Tally| Sum::of(tally, rx_ports, value);
-        let mut figures = Figures { all: sum(&part.tally(self.seen)), ..Figures::default() };
-        if let Some((now, then, seconds)) = part.change(flow, self.seen) {
+        let mut figures =
+            Figures { all: sum(&self.traffic.tally(part, self.seen)), ..Figures::default() };
+        if let Some((now, then, seconds)) = self.traffic.recent(flow, part, self.seen) {
             (figures.now, figures.then) = (sum(&now), sum(&then));
             figures.seconds = seconds;
         }
@@ -397,8 +398,13 @@ impl Teller<'_> {
         let (Some(egress), Some(place)) = (&info.egress, traffic::place(info)) else {
             return vec![None];
         };
-        let found: BTreeSet<u128> =
-            part.tally(self.seen).tracked.iter().map(|(_, value, _)| *value).collect();
+        let found: BTreeSet<u128> = self
+            .traffic
+            .tally(part, self.seen)
+            .tracked
+            .iter()
+            .map(|(_, value, _)| *value)
+            .collect();
         let tags = |value: u128| {
             let digits = egress.tags.iter().zip(place.parts(value)).map(|(tag, part)| Tag {
                 name: tag.name.clone(),

@@ -7,21 +7,19 @@ use std::{
 };
 
 use squall::{
-    Capture, Error, Run, Session,
-    driving::{Driven, Start},
+    Capture, Session,
+    driving::Start,
     totals::{PortTotals, Totals},
 };
+use squall_control::{Control, Counted, Counts, Outcome, frames};
 use squall_measure::{
     StreamCounters,
     track::{Bits, Place},
 };
-use squall_profile::{Mode, Profile};
+use squall_profile::Profile;
 
 use super::{AGE, Refusal, unknown};
 use crate::{FlowInfo, Translated, replies::TransmitState};
-
-/// How long a run has for its end: what is under way is received, files are written.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The flows of a configuration, and the run that sends them.
 ///
@@ -30,18 +28,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// frame and is counted from zero.
 pub struct Traffic {
     pub flows: Vec<Flow>,
-    /// Of runs before this one, since nothing was sent.
-    ports_before: Vec<PortTotals>,
-    run: Option<Running>,
+    control: Control<Member, Tally>,
+    members: u64,
+    /// Of the run: where frames of any of the flows are told apart.
+    places: Arc<[Place]>,
+    /// How the last run ended.
+    ended: Option<Outcome>,
 }
 
-/// The run, or the last one.
-struct Running {
-    driven: Arc<Driven>,
-    /// As it runs now.
-    profile: Profile,
-    places: Arc<[Place]>,
-}
+/// What a [`Part`] is to the run.
+type Member = u64;
+
+pub type Seen = squall_control::Seen<Member>;
 
 pub struct Flow {
     pub state: Transmit,
@@ -60,19 +58,18 @@ pub enum Transmit {
 }
 
 /// A stream of a flow.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Part {
-    /// What it was called since it was started, the newest last.
-    names: Vec<String>,
-    /// Of the run's places, the one at which the flow's frames are told apart.
-    place: Option<u16>,
-    /// By former runs.
-    before: Tally,
+    member: Member,
+    /// In the run.
+    name: Option<String>,
 }
 
 /// What was counted of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
+    /// Of the run's places, the one at which the flow's frames are told apart.
+    place: Option<u16>,
     pub tx_packets: u64,
     pub tx_octets: u64,
     pub rx: Vec<(usize, StreamCounters)>,
@@ -80,21 +77,37 @@ pub struct Tally {
     pub tracked: Vec<(usize, u128, StreamCounters)>,
 }
 
-/// Counters at an instant, and about a second before.
-pub struct Seen {
-    now: Arc<Totals>,
-    then: Arc<Totals>,
-    /// Of streams by name; several where one was replaced by one of other frames.
-    numbers: HashMap<String, Vec<usize>>,
-    pub over: bool,
+impl Counts for Tally {
+    fn add(&mut self, by: &Counted<'_>) {
+        let stream = by.stream;
+        self.tx_packets += stream.tx_packets;
+        self.tx_octets += stream.tx_octets;
+        let wall = |at: u64| at.saturating_add_signed(by.wall_offset_ns);
+        let on_wall = |mut counters: StreamCounters| {
+            counters.delay.arrivals_ns =
+                counters.delay.arrivals_ns.map(|(first, last)| (wall(first), wall(last)));
+            counters
+        };
+        self.rx.extend(stream.rx.iter().map(|&(port, counters)| (port, on_wall(counters))));
+        let here = stream.tracked.iter().filter(|(_, place, ..)| Some(*place) == self.place);
+        self.tracked
+            .extend(here.map(|&(port, _, value, counters)| (port, value, on_wall(counters))));
+    }
+
+    fn zero(&self) -> Self {
+        Self { place: self.place, ..Self::default() }
+    }
 }
 
 impl Traffic {
     pub fn of(translated: &Translated) -> Self {
+        let mut members = 0;
         Self {
-            flows: translated.flows.iter().map(Flow::of).collect(),
-            ports_before: vec![PortTotals::default(); translated.ports.len()],
-            run: None,
+            flows: translated.flows.iter().map(|info| Flow::of(info, &mut members)).collect(),
+            control: Control::new(translated.ports.len()),
+            members,
+            places: Arc::default(),
+            ended: None,
         }
     }
 
@@ -140,21 +153,18 @@ impl Traffic {
 
     /// Whether a run has ports open.
     pub fn is_on(&self) -> bool {
-        self.run.as_ref().is_some_and(|run| run.driven.outcome().is_none())
+        self.control.is_on()
     }
 
     /// What the user should know of the run that has ended.
-    pub fn warnings(&self) -> Vec<String> {
-        let Some((run, outcome)) =
-            self.run.as_ref().and_then(|run| Some((run, run.driven.outcome()?)))
-        else {
-            return Vec::new();
+    pub fn warnings(&mut self) -> Vec<String> {
+        self.see();
+        let mut warnings: Vec<String> = match &self.ended {
+            None => return Vec::new(),
+            Some(Ok(report)) => report.verdict.reasons.iter().map(ToString::to_string).collect(),
+            Some(Err(error)) => vec![error.to_string()],
         };
-        let mut warnings: Vec<String> = match outcome {
-            Ok(report) => report.verdict.reasons.iter().map(ToString::to_string).collect(),
-            Err(error) => vec![error.to_string()],
-        };
-        match run.driven.totals(AGE).0.ports.iter().map(|port| port.beyond).sum::<u64>() {
+        match self.control.ports(None).map(|port| port.totals.beyond).sum::<u64>() {
             0 => {}
             beyond => warnings.push(format!(
                 "{beyond} frames are missing in tagged_metrics: too many different tags arrived"
@@ -165,50 +175,42 @@ impl Traffic {
 
     /// Nothing is sent any more.
     pub fn end(&mut self) {
-        if let Some(run) = &self.run {
-            run.driven.stop();
-            run.driven.wait(PATIENCE);
-        }
-        self.flows.iter_mut().for_each(|flow| flow.state = Transmit::Stopped);
+        let outcome = self.control.end();
+        self.has_ended(outcome);
+    }
+
+    fn has_ended(&mut self, outcome: Option<Outcome>) {
+        self.ended = outcome.or(self.ended.take());
+        self.flows.iter_mut().for_each(Flow::has_ended);
     }
 
     /// Counters as they are. Flows that have come to their end are stopped from now on.
     pub fn see(&mut self) -> Option<Seen> {
-        let run = self.run.as_ref()?;
-        let over = run.driven.outcome().is_some();
-        let (now, then) = run.driven.totals(AGE);
-        let mut numbers: HashMap<String, Vec<usize>> = HashMap::new();
-        for (i, stream) in now.streams.iter().enumerate() {
-            numbers.entry(stream.name.clone()).or_default().push(i);
+        if let Some(outcome) = self.control.ended() {
+            self.has_ended(Some(outcome));
         }
-        let seen = Seen { now, then, numbers, over };
-        let ends: HashMap<&str, u64> = run
-            .profile
-            .streams
-            .iter()
-            .filter_map(|s| Some((s.name.as_str(), total(s.mode)?)))
-            .collect();
+        let seen = self.control.see(AGE)?;
+        let streams = self.control.profile().into_iter().flat_map(|profile| &profile.streams);
+        let ends: HashMap<&str, u64> =
+            streams.filter_map(|s| Some((s.name.as_str(), frames(s.mode)?))).collect();
         for flow in &mut self.flows {
             let at_end = |part: &Part| {
-                let end = part.names.last().and_then(|name| ends.get(name.as_str()));
-                end.is_some_and(|end| part.sent_last(&seen) >= *end)
+                let Some(name) = part.name.as_deref() else { return false };
+                ends.get(name).is_some_and(|end| seen.sent_last(part.member, name) >= *end)
             };
-            if over || (flow.state == Transmit::Started && flow.parts.iter().all(at_end)) {
+            if flow.state == Transmit::Started && flow.parts.iter().all(at_end) {
                 flow.state = Transmit::Stopped;
             }
             match flow.state {
                 Transmit::Started => flow.quiet = None,
                 Transmit::Paused | Transmit::Stopped => {
-                    _ = flow.quiet.get_or_insert_with(|| seen.now.clone())
+                    _ = flow.quiet.get_or_insert_with(|| seen.now().clone())
                 }
             }
         }
-        if !over
-            && !self.flows.is_empty()
-            && self.flows.iter().all(|flow| flow.state == Transmit::Stopped)
-        {
+        if !self.flows.is_empty() && self.flows.iter().all(|flow| flow.state == Transmit::Stopped) {
             // Flows that were stopped one by one wait in it, for nothing.
-            run.driven.stop();
+            self.control.stop();
         }
         Some(seen)
     }
@@ -219,15 +221,34 @@ impl Traffic {
         port: usize,
         seen: Option<&Seen>,
     ) -> (PortTotals, Option<(PortTotals, PortTotals, f64)>) {
-        let before = self.ports_before.get(port).copied().unwrap_or_default();
-        let Some(seen) = seen else { return (before, None) };
-        let of = |totals: &Totals| totals.ports.get(port).copied().unwrap_or_default();
+        let all = self.control.port(port, seen).totals;
         // Where nothing is sent any more, since the last flow ended.
         let quiet = self.flows.iter().map(|flow| flow.quiet.as_ref()).collect::<Option<Vec<_>>>();
         let quiet = quiet.and_then(|all| all.into_iter().max_by_key(|totals| totals.taken));
-        let then = seen.then(quiet);
-        let now = of(&seen.now);
-        (plus(before, now), (!seen.over).then(|| (now, of(then), seen.seconds(then))))
+        let of = |totals: &Totals| totals.ports.get(port).copied().unwrap_or_default();
+        let recent = seen.map(|seen| {
+            let span = seen.span(quiet);
+            (of(seen.now()), of(span.then), span.seconds)
+        });
+        (all, recent)
+    }
+
+    /// What was counted of a stream since it was started.
+    pub fn tally(&self, part: &Part, seen: Option<&Seen>) -> Tally {
+        self.control.member(part.member, seen)
+    }
+
+    /// By this run, and what that was about a second before, or since `flow` sends no more, with
+    /// the seconds between the two; `None` without a run.
+    pub fn recent(
+        &self,
+        flow: &Flow,
+        part: &Part,
+        seen: Option<&Seen>,
+    ) -> Option<(Tally, Tally, f64)> {
+        let span = seen?.span(flow.quiet.as_ref());
+        let (now, then) = self.control.between(part.member, seen?, &span);
+        Some((now, then, span.seconds))
     }
 
     /// The flows of a changed configuration: those of the same name keep what was counted of them.
@@ -238,50 +259,60 @@ impl Traffic {
         self.see();
         let places: HashMap<&str, usize> =
             old.flows.iter().enumerate().map(|(i, f)| (f.name.as_str(), i)).collect();
-        let kept: Vec<Option<usize>> =
-            new.flows.iter().map(|flow| places.get(flow.name.as_str()).copied()).collect();
-        let mut flows: Vec<Flow> = (new.flows.iter().zip(&kept))
-            .map(|(info, place)| match place.map(|place| &self.flows[place]) {
+        let mut members = self.members;
+        let mut flows: Vec<Flow> = (new.flows.iter())
+            .map(|info| match places.get(info.name.as_str()).map(|place| &self.flows[*place]) {
                 Some(flow) if flow.parts.len() == info.streams.len() => {
                     Flow { state: flow.state, quiet: flow.quiet.clone(), parts: flow.parts.clone() }
                 }
-                _ => Flow::of(info),
+                _ => Flow::of(info, &mut members),
             })
             .collect();
-        if let Some(run) = self.run.as_ref().filter(|_| self.is_on()) {
-            tracks(
-                run,
-                new.flows
-                    .iter()
-                    .zip(&flows)
-                    .filter(|(_, flow)| flow.state != Transmit::Stopped)
-                    .map(|(info, _)| info),
-            )?;
-            let places = run.places.clone();
+        if let Some(profile) = self.control.profile() {
+            let going = new.flows.iter().zip(&flows).filter(|(_, f)| f.state != Transmit::Stopped);
+            tracks(&self.places, going.map(|(info, _)| info))?;
+            let names: HashSet<&str> = profile.streams.iter().map(|s| s.name.as_str()).collect();
             let mut profile = new.profile.clone();
-            let names: HashSet<&str> =
-                run.profile.streams.iter().map(|s| s.name.as_str()).collect();
             for (info, flow) in new.flows.iter().zip(&mut flows) {
                 for (stream, part) in info.streams.iter().zip(&mut flow.parts) {
-                    part.place = place_in(&places, info);
                     let stream = &mut profile.streams[stream.stream];
                     stream.self_start = flow.state != Transmit::Stopped;
-                    if let Some(name) =
-                        part.names.last().filter(|name| names.contains(name.as_str()))
-                    {
+                    if let Some(name) = part.name.as_ref().filter(|name| names.contains(&***name)) {
                         stream.name.clone_from(name);
                     }
-                    if part.names.last() != Some(&stream.name) {
-                        part.names.push(stream.name.clone());
-                    }
+                    part.name = Some(stream.name.clone());
                 }
             }
-            if !self.change(profile)? {
-                flows.iter_mut().for_each(|flow| flow.state = Transmit::Stopped);
+            if self.change(profile.clone())? {
+                for (info, flow) in new.flows.iter().zip(&flows) {
+                    self.count(info, &flow.parts, &profile);
+                }
+            } else {
+                flows.iter_mut().for_each(Flow::has_ended);
             }
         }
-        self.flows = flows;
+        (self.flows, self.members) = (flows, members);
+        let parts = self.flows.iter().flat_map(|flow| &flow.parts);
+        let known: HashSet<Member> = parts.map(|part| part.member).collect();
+        self.control.forget(|member| !known.contains(&member));
         Ok(())
+    }
+
+    /// The run counts the streams of a flow, by their names.
+    fn count(&mut self, info: &FlowInfo, parts: &[Part], profile: &Profile) {
+        for (stream, part) in info.streams.iter().zip(parts) {
+            self.control.before(part.member).place = place_in(&self.places, info);
+            if let Some(name) = &part.name {
+                self.control.count(name, profile.streams[stream.stream].port, part.member);
+            }
+        }
+    }
+
+    /// What was counted of these flows is forgotten.
+    fn clear(&mut self, chosen: &[usize]) {
+        let parts = chosen.iter().flat_map(|&f| &self.flows[f].parts);
+        let members: HashSet<Member> = parts.map(|part| part.member).collect();
+        self.control.forget(|member| members.contains(&member));
     }
 
     /// `clear`: what was counted of them is forgotten.
@@ -314,7 +345,6 @@ impl Traffic {
         clear: bool,
     ) -> Result<(), Refusal> {
         self.end();
-        self.fold();
         let among: HashSet<usize> = chosen.iter().copied().collect();
         let mut profile = translated.profile.clone();
         for (i, info) in translated.flows.iter().enumerate() {
@@ -329,46 +359,29 @@ impl Traffic {
             command: "otg".into(),
             ..Session::new(profile.clone())
         };
-        let driven = start.start("otg traffic", session)?;
+        self.control.begin(start, "otg traffic", session)?;
+        (self.places, self.ended) = (places, None);
         if clear {
-            self.ports_before.fill(PortTotals::default());
+            self.control.forget_ports();
+            self.clear(chosen);
         }
-        for (i, (flow, info)) in self.flows.iter_mut().zip(&translated.flows).enumerate() {
-            for (part, stream) in flow.parts.iter_mut().zip(&info.streams) {
-                if clear && among.contains(&i) {
-                    part.before = Tally::default();
-                }
-                part.names = vec![profile.streams[stream.stream].name.clone()];
-                part.place = place_in(&places, info);
+        for (i, info) in translated.flows.iter().enumerate() {
+            let mut parts = std::mem::take(&mut self.flows[i].parts);
+            for (part, stream) in parts.iter_mut().zip(&info.streams) {
+                part.name = Some(profile.streams[stream.stream].name.clone());
             }
-            flow.state = if among.contains(&i) { Transmit::Started } else { Transmit::Stopped };
+            self.count(info, &parts, &profile);
+            let state = if among.contains(&i) { Transmit::Started } else { Transmit::Stopped };
+            (self.flows[i].parts, self.flows[i].state) = (parts, state);
         }
-        self.run = Some(Running { driven, profile, places });
         Ok(())
-    }
-
-    /// Does something to the run. `None`: it had come to its end by itself, so that all its flows
-    /// are stopped.
-    fn with<T>(
-        &mut self,
-        what: impl FnOnce(&mut Run) -> Result<T, Error>,
-    ) -> Result<Option<T>, Refusal> {
-        let Some(run) = &self.run else { return Ok(None) };
-        match run.driven.with(what) {
-            Err(_) if run.driven.is_over() => {
-                run.driven.wait(PATIENCE);
-                self.see();
-                Ok(None)
-            }
-            done => Ok(Some(done?)),
-        }
     }
 
     /// False where the run is over.
     fn change(&mut self, profile: Profile) -> Result<bool, Refusal> {
-        let changed = self.with(|run| run.change(profile.clone()))?.is_some();
-        if let Some(run) = self.run.as_mut().filter(|_| changed) {
-            run.profile = profile;
+        let changed = self.control.change(profile)?;
+        if !changed {
+            self.see();
         }
         Ok(changed)
     }
@@ -380,44 +393,29 @@ impl Traffic {
         chosen: &[usize],
         clear: bool,
     ) -> Result<bool, Refusal> {
-        let Some(run) = &self.run else { return Ok(false) };
-        tracks(run, chosen.iter().map(|&f| &translated.flows[f]))?;
-        let places = run.places.clone();
-        let mut profile = run.profile.clone();
-        let mut taken: HashSet<String> = profile.streams.iter().map(|s| s.name.clone()).collect();
-        taken.extend(
-            self.flows
-                .iter()
-                .flat_map(|flow| &flow.parts)
-                .flat_map(|part| part.names.iter().cloned()),
-        );
-        let mut named = Vec::new();
+        tracks(&self.places, chosen.iter().map(|&f| &translated.flows[f]))?;
+        let Some(mut profile) = self.control.profile().cloned() else { return Ok(false) };
+        let mut joining = Vec::new();
         for &f in chosen {
-            for stream in &translated.flows[f].streams {
-                let plain = &translated.profile.streams[stream.stream].name;
+            let mut parts = self.flows[f].parts.clone();
+            for (part, stream) in parts.iter_mut().zip(&translated.flows[f].streams) {
                 let fresh =
-                    (2..).map(|n| format!("{plain} ({n})")).find(|name| !taken.contains(name));
-                let fresh = fresh.expect("numbers do not end");
-                taken.insert(fresh.clone());
+                    self.control.fresh_name(&translated.profile.streams[stream.stream].name);
+                part.name = Some(fresh.clone());
                 let stream = &mut profile.streams[stream.stream];
-                (stream.name, stream.self_start) = (fresh.clone(), true);
-                named.push(fresh);
+                (stream.name, stream.self_start) = (fresh, true);
             }
+            joining.push(parts);
         }
-        if !self.change(profile)? {
+        if !self.change(profile.clone())? {
             return Ok(false);
         }
-        let mut named = named.into_iter();
-        for &f in chosen {
-            let flow = &mut self.flows[f];
-            for part in &mut flow.parts {
-                if clear {
-                    *part = Part::default();
-                }
-                part.names.extend(named.next());
-                part.place = place_in(&places, &translated.flows[f]);
-            }
-            flow.state = Transmit::Started;
+        if clear {
+            self.clear(chosen);
+        }
+        for (&f, parts) in chosen.iter().zip(joining) {
+            self.count(&translated.flows[f], &parts, &profile);
+            (self.flows[f].parts, self.flows[f].state) = (parts, Transmit::Started);
         }
         Ok(true)
     }
@@ -440,13 +438,14 @@ impl Traffic {
             return Ok(());
         }
         let names = self.current(chosen);
-        if self.with(|run| names.iter().try_for_each(|name| run.pause(Some(name))))?.is_some() {
-            chosen.iter().for_each(|&f| self.flows[f].state = state);
-            if let Some(run) = &self.run {
-                // What they had sent by now, not up to a tenth of a second ago.
-                let (now, _) = run.driven.totals(Duration::ZERO);
-                chosen.iter().for_each(|&f| self.flows[f].quiet = Some(now.clone()));
-            }
+        if !self.control.pause(&names)? {
+            self.see();
+            return Ok(());
+        }
+        // What they had sent by now, not up to a tenth of a second ago.
+        let quiet = self.control.see(Duration::ZERO).map(|seen| seen.now().clone());
+        for &f in chosen {
+            (self.flows[f].state, self.flows[f].quiet) = (state, quiet.clone());
         }
         Ok(())
     }
@@ -458,8 +457,9 @@ impl Traffic {
             return Ok(());
         }
         let names = self.current(&paused);
-        if self.with(|run| names.iter().try_for_each(|name| run.resume(Some(name))))?.is_some() {
-            paused.into_iter().for_each(|f| self.flows[f].state = Transmit::Started);
+        match self.control.resume(&names)? {
+            true => paused.into_iter().for_each(|f| self.flows[f].state = Transmit::Started),
+            false => _ = self.see(),
         }
         Ok(())
     }
@@ -467,94 +467,28 @@ impl Traffic {
     /// What the streams of these flows are called in the run.
     fn current(&self, chosen: &[usize]) -> Vec<String> {
         let parts = chosen.iter().flat_map(|&f| &self.flows[f].parts);
-        parts.filter_map(|part| part.names.last().cloned()).collect()
-    }
-
-    /// What the run that has ended counted is what was counted before.
-    fn fold(&mut self) {
-        let Some(seen) = self.see() else { return };
-        for (port, before) in self.ports_before.iter_mut().enumerate() {
-            *before = plus(*before, seen.now.ports.get(port).copied().unwrap_or_default());
-        }
-        for part in self.flows.iter_mut().flat_map(|flow| &mut flow.parts) {
-            part.before = part.tally(Some(&seen));
-            part.names.clear();
-        }
-        self.run = None;
+        parts.filter_map(|part| part.name.clone()).collect()
     }
 }
 
 impl Flow {
-    fn of(info: &FlowInfo) -> Self {
+    /// `members`: how many there are.
+    fn of(info: &FlowInfo, members: &mut Member) -> Self {
+        let part = |_| {
+            *members += 1;
+            Part { member: *members, name: None }
+        };
         Self {
             state: Transmit::Stopped,
             quiet: None,
-            parts: vec![Part::default(); info.streams.len()],
-        }
-    }
-}
-
-impl Part {
-    /// Since it was started.
-    pub fn tally(&self, seen: Option<&Seen>) -> Tally {
-        let mut tally = self.before.clone();
-        if let Some(seen) = seen {
-            self.add(&mut tally, seen, &seen.now);
-        }
-        tally
-    }
-
-    /// By this run, and what that was about a second before, or since `flow` sends no more, with
-    /// the seconds between the two; `None` if the run is over.
-    pub fn change(&self, flow: &Flow, seen: Option<&Seen>) -> Option<(Tally, Tally, f64)> {
-        let seen = seen.filter(|seen| !seen.over)?;
-        let before = seen.then(flow.quiet.as_ref());
-        let (mut now, mut then) = (Tally::default(), Tally::default());
-        self.add(&mut now, seen, &seen.now);
-        self.add(&mut then, seen, before);
-        Some((now, then, seen.seconds(before)))
-    }
-
-    fn add(&self, tally: &mut Tally, seen: &Seen, totals: &Totals) {
-        let numbers = self.names.iter().filter_map(|name| seen.numbers.get(name)).flatten();
-        let streams = numbers.filter_map(|&number| totals.streams.get(number));
-        for stream in streams {
-            tally.tx_packets += stream.tx_packets;
-            tally.tx_octets += stream.tx_octets;
-            let wall = |at: u64| at.saturating_add_signed(totals.wall_offset_ns);
-            let on_wall = |mut counters: StreamCounters| {
-                counters.delay.arrivals_ns =
-                    counters.delay.arrivals_ns.map(|(first, last)| (wall(first), wall(last)));
-                counters
-            };
-            tally.rx.extend(stream.rx.iter().map(|&(port, counters)| (port, on_wall(counters))));
-            let here = stream.tracked.iter().filter(|(_, place, ..)| Some(*place) == self.place);
-            tally
-                .tracked
-                .extend(here.map(|&(port, _, value, counters)| (port, value, on_wall(counters))));
+            parts: info.streams.iter().map(part).collect(),
         }
     }
 
-    fn sent_last(&self, seen: &Seen) -> u64 {
-        let number = self.names.last().and_then(|name| seen.numbers.get(name));
-        number
-            .and_then(|numbers| numbers.last())
-            .and_then(|&number| seen.now.streams.get(number))
-            .map_or(0, |stream| stream.tx_packets)
-    }
-}
-
-impl Seen {
-    /// What rates are taken from: the counters of about a second before, or those since which
-    /// nothing is sent.
-    fn then<'a>(&'a self, quiet: Option<&'a Arc<Totals>>) -> &'a Totals {
-        quiet.filter(|quiet| quiet.taken > self.then.taken).unwrap_or(&self.then)
-    }
-
-    fn seconds(&self, then: &Totals) -> f64 {
-        // A frame that comes a moment after the end is no great rate.
-        let least = if std::ptr::eq(then, &raw const *self.then) { 1e-3 } else { 0.1 };
-        self.now.taken.saturating_duration_since(then.taken).as_secs_f64().max(least)
+    /// With the run.
+    fn has_ended(&mut self) {
+        self.state = Transmit::Stopped;
+        self.parts.iter_mut().for_each(|part| part.name = None);
     }
 }
 
@@ -581,8 +515,11 @@ pub fn place(info: &FlowInfo) -> Option<Place> {
 }
 
 /// What is looked at where frames arrive is settled when a run begins.
-fn tracks<'a>(run: &Running, mut flows: impl Iterator<Item = &'a FlowInfo>) -> Result<(), Refusal> {
-    let new = flows.find(|info| info.egress.is_some() && place_in(&run.places, info).is_none());
+fn tracks<'a>(
+    places: &[Place],
+    mut flows: impl Iterator<Item = &'a FlowInfo>,
+) -> Result<(), Refusal> {
+    let new = flows.find(|info| info.egress.is_some() && place_in(places, info).is_none());
     new.map_or(Ok(()), |info| {
         let why = "has an egress_packet that cannot be read while other flows are sent\n  try to \
                    stop all flows first";
@@ -611,25 +548,4 @@ pub fn chosen(translated: &Translated, names: &[String]) -> Result<Vec<usize>, R
         })
     };
     names.iter().map(find).collect()
-}
-
-/// Frames of a stream in all; `None`: it has no end.
-fn total(mode: Mode) -> Option<u64> {
-    match mode {
-        Mode::Continuous => None,
-        Mode::Burst(packets) => Some(packets),
-        Mode::Bursts { bursts, packets, .. } => Some(bursts.saturating_mul(packets)),
-    }
-}
-
-fn plus(a: PortTotals, b: PortTotals) -> PortTotals {
-    PortTotals {
-        tx_packets: a.tx_packets + b.tx_packets,
-        tx_octets: a.tx_octets + b.tx_octets,
-        rx_packets: a.rx_packets + b.rx_packets,
-        rx_octets: a.rx_octets + b.rx_octets,
-        rx_unsigned: a.rx_unsigned + b.rx_unsigned,
-        rx_unknown: a.rx_unknown + b.rx_unknown,
-        beyond: a.beyond + b.beyond,
-    }
 }

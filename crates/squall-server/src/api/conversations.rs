@@ -15,7 +15,7 @@ use super::{
     Asked, Named, Operation, Routes,
     runs::{known, read},
 };
-use crate::{Refusal, error::Detail, runs::Kind, service::Service, threads::blocking};
+use crate::{Refusal, error::Detail, service::Service, threads::blocking};
 
 pub fn routes() -> Routes {
     let says = |summary| Operation::new("runs", summary);
@@ -145,7 +145,7 @@ fn flows(service: &Service, id: &str) -> Result<Arc<Flows>, Refusal> {
         return live.received_flows()?.ok_or_else(none);
     }
     // A run that was deleted has no conversations any more.
-    if known(id, service.history.run(id)?)?.kind == Kind::Test {
+    if !known(id, service.history.run(id)?)?.kind.has_report() {
         return Err(none());
     }
     let mut last = service.flows.lock().unwrap_or_else(PoisonError::into_inner);

@@ -27,7 +27,8 @@ use crate::{
     cluster::{OnLoss, Over},
     history::{Asked as Wants, unreadable},
     inventory::Inventory,
-    runs::{Kind, Live, RunRow, State as RunState, Wanted, over},
+    job::{Action, OnPorts},
+    runs::{Kind, Live, RunRow, Wanted, over},
     service::Service,
     threads::{acting, blocking},
 };
@@ -481,23 +482,30 @@ async fn start(
                 "a detached run needs an end\n  try options.duration, or a lease that is renewed",
             ));
         }
-        begin(
-            service,
-            session,
-            kind,
-            new.name,
-            new.owner,
-            new.lease,
-            new.ttl_s,
-            new.detached,
-            (text, language),
+        let asked = Wish {
+            name: new.name,
+            owner: new.owner,
+            lease: new.lease,
+            ttl_s: new.ttl_s,
+            detached: new.detached,
+        };
+        let ends_after = ends_after.map(|after| Duration::from_nanos(after.0));
+        let wanted = Wanted {
             fail_if,
             ends_after,
-            new.hold,
-            over,
-        )
+            ..asked.wanted(service, session, kind, (text, language))?
+        };
+        let live = match over {
+            Some(over) => service.start(wanted, over)?.0,
+            None => service.start(wanted, OnPorts { hold: new.hold })?.0,
+        };
+        Ok(started(&live))
     })
     .await
+}
+
+fn started(live: &Live) -> (StatusCode, Json<Started>) {
+    (StatusCode::CREATED, Json(Started { run: live.row() }))
 }
 
 /// On which nodes a new run goes; `None`: on ports of this machine.
@@ -544,7 +552,7 @@ async fn go(
     Named(id): Named<String>,
     Body(go): Body<Go>,
 ) -> Result<Json<RunRow>, Refusal> {
-    with(service, id, move |_, live| live.go(Nanos(go.at_ns))).await
+    with(service, id, move |_, live| live.apply(Action::Go(Nanos(go.at_ns)))).await
 }
 
 async fn clock(
@@ -554,7 +562,7 @@ async fn clock(
 ) -> Result<Json<RunRow>, Refusal> {
     with(service, id, move |_, live| {
         possible(&clock)?;
-        Ok(live.driving()?.set_clock(clock)?)
+        live.apply(Action::Clock(clock))
     })
     .await
 }
@@ -592,43 +600,41 @@ fn has_end(session: &Session) -> bool {
     profile.stop != Default::default() || (sends && streams && replays && profile.flows.is_none())
 }
 
-#[allow(clippy::too_many_arguments)]
-fn begin(
-    service: &Arc<Service>,
-    session: Session,
-    kind: Kind,
+/// How a run is called, and who holds its ports.
+struct Wish {
     name: Option<String>,
-    said: Option<String>,
+    owner: Option<String>,
     lease: Option<String>,
     ttl_s: Option<f64>,
     detached: bool,
-    (text, language): (String, Language),
-    fail_if: Vec<FailIf>,
-    ends_after: Option<Nanos>,
-    hold: bool,
-    over: Option<Over>,
-) -> Result<(StatusCode, Json<Started>), Refusal> {
-    let name = name.unwrap_or_default();
-    if let Some(why) = wrong_name(&name) {
-        return Err(bad(format!("name: {why}")));
+}
+
+impl Wish {
+    fn wanted(
+        self,
+        service: &Service,
+        session: Session,
+        kind: Kind,
+        (text, language): (String, Language),
+    ) -> Result<Wanted, Refusal> {
+        let name = self.name.unwrap_or_default();
+        if let Some(why) = wrong_name(&name) {
+            return Err(bad(format!("name: {why}")));
+        }
+        Ok(Wanted {
+            session,
+            kind,
+            name,
+            owner: owner(self.owner)?,
+            lease: self.lease,
+            ttl: ttl(service, self.ttl_s)?,
+            detached: self.detached,
+            text,
+            format: language.word(),
+            fail_if: Vec::new(),
+            ends_after: None,
+        })
     }
-    let live = service.start(Wanted {
-        session,
-        kind,
-        name,
-        owner: owner(said)?,
-        lease,
-        ttl: ttl(service, ttl_s)?,
-        detached,
-        text,
-        format: language.word(),
-        fail_if,
-        ends_after: ends_after.map(|after| Duration::from_nanos(after.0)),
-        hold,
-        test: None,
-        over,
-    })?;
-    Ok((StatusCode::CREATED, Json(Started { run: live.row() })))
 }
 
 async fn capture(
@@ -676,22 +682,18 @@ async fn capture(
                             lease that is renewed"));
         }
         let text = session.profile.to_toml();
-        let written = (text, Language::Toml);
-        begin(
-            service,
-            session,
-            Kind::Capture,
-            new.name,
-            new.owner,
-            new.lease,
-            new.ttl_s,
-            new.detached,
-            written,
-            Vec::new(),
-            ends_after,
-            false,
-            None,
-        )
+        let asked = Wish {
+            name: new.name,
+            owner: new.owner,
+            lease: new.lease,
+            ttl_s: new.ttl_s,
+            detached: new.detached,
+        };
+        let wanted = Wanted {
+            ends_after: ends_after.map(|after| Duration::from_nanos(after.0)),
+            ..asked.wanted(service, session, Kind::Capture, (text, Language::Toml))?
+        };
+        Ok(started(&service.start(wanted, OnPorts { hold: false })?.0))
     })
     .await
 }
@@ -823,15 +825,16 @@ async fn stats(
         if let Some(live) = service.runs.get(&id) {
             service.heard_of(&live);
             let latest = live.latest();
+            let report = live.so_far().and_then(|came| came.report().cloned());
             return Ok(Json(Stats {
                 run: live.row(),
                 t_s: latest.as_ref().map(|latest| latest.sample.t_s),
                 sample: latest.as_ref().map(|latest| latest.sample.clone()),
-                report: latest.as_ref().map(|latest| service.files.told(live.so_far(latest))),
+                report: report.map(|report| service.files.told(Report::clone(&report))),
             }));
         }
         let run = known(&id, service.history.run(&id)?)?;
-        let text = service.history.report(&id)?.filter(|_| run.kind != Kind::Test);
+        let text = service.history.report(&id)?.filter(|_| run.kind.has_report());
         let report = text.map(|text| read(&text)).transpose()?;
         let report = report.map(|report| service.files.told(report));
         let sample = report.as_ref().and_then(|report| report.series.last().cloned());
@@ -854,18 +857,8 @@ pub fn read(text: &str) -> Result<Report, Refusal> {
 pub fn report_of(service: &Service, id: &str) -> Result<String, Refusal> {
     if let Some(live) = service.runs.get(id) {
         service.heard_of(&live);
-        if let Some(testing) = live.testing() {
-            let text = serde_json::to_string(&testing.so_far());
-            return text
-                .map(|text| service.files.without_root(&text))
-                .map_err(|error| Refusal::internal(error.to_string()));
-        }
-        let latest = live.latest();
-        let latest = latest
-            .ok_or_else(|| Refusal::not_found("there is no report yet\n  try again in a moment"))?;
-        let report = service.files.told(live.so_far(&latest));
-        return serde_json::to_string(&report)
-            .map_err(|error| Refusal::internal(error.to_string()));
+        let none = || Refusal::not_found("there is no report yet\n  try again in a moment");
+        return live.so_far().ok_or_else(none)?.text(service);
     }
     known(id, service.history.run(id)?)?;
     let text = service.history.report(id)?.map(|text| service.files.without_root(&text));
@@ -960,14 +953,7 @@ async fn pause(
     Named(id): Named<String>,
     Optional(which): Optional<Which>,
 ) -> Result<Json<RunRow>, Refusal> {
-    with(service, id, move |_, live| {
-        live.driving()?.pause(which.stream.as_deref())?;
-        if which.stream.is_none() {
-            live.set_state(&[RunState::Running], RunState::Paused);
-        }
-        Ok(())
-    })
-    .await
+    with(service, id, move |_, live| live.apply(Action::Pause(which.stream))).await
 }
 
 async fn resume(
@@ -975,12 +961,7 @@ async fn resume(
     Named(id): Named<String>,
     Optional(which): Optional<Which>,
 ) -> Result<Json<RunRow>, Refusal> {
-    with(service, id, move |_, live| {
-        live.driving()?.resume(which.stream.as_deref())?;
-        live.set_state(&[RunState::Paused], RunState::Running);
-        Ok(())
-    })
-    .await
+    with(service, id, move |_, live| live.apply(Action::Resume(which.stream))).await
 }
 
 async fn trigger(
@@ -988,7 +969,7 @@ async fn trigger(
     Named(id): Named<String>,
     Optional(_): Optional<Value>,
 ) -> Result<Json<RunRow>, Refusal> {
-    with(service, id, |_, live| Ok(live.driving()?.trigger()?)).await
+    with(service, id, |_, live| live.apply(Action::Trigger)).await
 }
 
 async fn step(
@@ -996,14 +977,7 @@ async fn step(
     Named(id): Named<String>,
     Body(step): Body<Step>,
 ) -> Result<Json<RunRow>, Refusal> {
-    with(service, id, move |_, live| {
-        let driven = live.driving()?;
-        Ok(driven.with(|run| {
-            run.step(step.frames);
-            Ok(())
-        })?)
-    })
-    .await
+    with(service, id, move |_, live| live.apply(Action::Step(step.frames))).await
 }
 
 async fn rate(
@@ -1011,38 +985,11 @@ async fn rate(
     Named(id): Named<String>,
     Body(new): Body<NewRate>,
 ) -> Result<Json<RunRow>, Refusal> {
-    with(service, id, move |_, live| match new.what()? {
-        What::Mult(by) => live.multiply(|run| run.multiply(by)),
-        What::Scale(None, (num, den)) => live.multiply(|run| run.scale(num, den)),
-        What::Scale(Some(name), (num, den)) => live.change_stream(&name, |now| {
-            let limit = || {
-                bad(format!("the rate {now} of stream {name:?} cannot be scaled by that factor"))
-            };
-            match now {
-                Rate::MAX => Err(bad(format!(
-                    "the rate max of stream {name:?} cannot be scaled\n  try a rate, such as 1 Mpps"
-                ))),
-                now => now.times(num, den).ok_or_else(limit),
-            }
-        }),
-        What::Stream(name, rate) => live.change_stream(&name, |_| Ok(rate)),
-        What::Load(template, amount) => {
-            Ok(live.driving()?.set_load(template.as_deref(), amount)?)
-        }
-    })
-    .await
-}
-
-enum What {
-    Mult(Multiplier),
-    /// All, or that stream; a factor.
-    Scale(Option<String>, (u64, u64)),
-    Stream(String, Rate),
-    Load(Option<String>, Amount),
+    with(service, id, move |_, live| live.apply(new.action()?)).await
 }
 
 impl NewRate {
-    fn what(self) -> Result<What, Refusal> {
+    fn action(self) -> Result<Action, Refusal> {
         let rate = |what: &str, text: &str| {
             text.parse::<Rate>().map_err(|error| bad(format!("{what} = {text:?}: {error}")))
         };
@@ -1059,23 +1006,23 @@ impl NewRate {
         ];
         let mut amounts = amounts.into_iter().flatten();
         let (amount, second) = (amounts.next(), amounts.next());
-        let what = match (self.mult, self.stream, self.rate, self.by, amount) {
+        let action = match (self.mult, self.stream, self.rate, self.by, amount) {
             (Some(by), None, None, None, None) if self.template.is_none() => {
-                What::Mult(by.of_profile("mult")?)
+                Action::Multiply(by.of_profile("mult")?)
             }
             (None, stream, None, Some(by), None) if self.template.is_none() => match by
                 .multiplier("by")?
             {
-                Multiplier::Factor { num, den } => What::Scale(stream, (num, den)),
+                Multiplier::Factor { num, den } => Action::Scale(stream, (num, den)),
                 Multiplier::Total(rate) => {
                     return Err(bad(format!("by = {rate}: expected a factor, such as 1.1 or 0.5")));
                 }
             },
             (None, Some(stream), Some(text), None, None) if self.template.is_none() => {
-                What::Stream(stream, rate("rate", &text)?)
+                Action::Rate(stream, rate("rate", &text)?)
             }
             (None, None, None, None, Some(amount)) if second.is_none() => {
-                What::Load(self.template, amount)
+                Action::Load(self.template, amount)
             }
             _ => {
                 return Err(bad("expected {\"mult\": \"50%\"}, {\"stream\": \"web\", \"rate\": \
@@ -1084,7 +1031,7 @@ impl NewRate {
                                 template"));
             }
         };
-        Ok(what)
+        Ok(action)
     }
 }
 
@@ -1099,7 +1046,7 @@ async fn change(
         for port in &mut profile.ports {
             port.address = service.ports.admit(&port.address, &service.files)?.address;
         }
-        Ok(live.driving()?.change(profile)?)
+        live.apply(Action::Become(Box::new(profile)))
     })
     .await
 }

@@ -167,7 +167,7 @@ async fn start(
         let test = new.test(service, &body)?;
         let session =
             Session { command: test.command.clone(), ..Session::new(test.profile.clone()) };
-        let live = service.start(Wanted {
+        let wanted = Wanted {
             kind: Kind::Test,
             name: new.name.unwrap_or_else(|| name(&test)),
             owner: owner(new.owner)?,
@@ -178,11 +178,9 @@ async fn start(
             format: Language::Toml.word(),
             fail_if: Vec::new(),
             ends_after: None,
-            hold: false,
-            test: Some(test),
-            over: None,
             session,
-        })?;
+        };
+        let (live, _) = service.start(wanted, test)?;
         Ok((StatusCode::CREATED, Json(Started { run: live.row() })))
     })
     .await

@@ -421,7 +421,7 @@ impl Server {
         let begun = self.playing().filter(|(_, active)| active.began.is_some());
         let begun: Vec<String> = begun.map(|(id, _)| id.clone()).collect();
         begun.iter().for_each(|id| self.profile_is_over(id, error.as_deref()));
-        self.traffic.fold_if_over();
+        self.traffic.ended();
         if let Some(server) = &mut self.flows {
             server.ending = false;
         }

@@ -197,6 +197,7 @@ pub mod tests {
             name: format!("run {id}"),
             note: String::new(),
             kind: RunKind::Streams,
+            parts: Vec::new(),
             state,
             verdict: None,
             passed: None,

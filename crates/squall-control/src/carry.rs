@@ -1,0 +1,173 @@
+//! Streams that go on in another run, where they were in the one before.
+
+use std::collections::HashMap;
+
+use squall_profile::{Mode, Stream};
+use squall_units::Nanos;
+
+/// Steps along a chain of streams that are followed.
+const FOLLOWED: usize = 1_000_000;
+
+/// Frames of a stream until its end; `None`: it has no end.
+pub fn frames(mode: Mode) -> Option<u64> {
+    match mode {
+        Mode::Continuous => None,
+        Mode::Burst(packets) => Some(packets),
+        Mode::Bursts { bursts, .. } if bursts == u64::MAX => None,
+        Mode::Bursts { bursts, packets, .. } => Some(bursts.saturating_mul(packets)),
+    }
+}
+
+/// Where a chain of streams is: at the stream of this index, of which so many frames are sent.
+enum At {
+    Stream(usize, u64),
+    End,
+}
+
+/// Makes streams that have sent frames in former runs (`sent`, by name) go on from there: what has
+/// ended waits for ever, a burst has its rest, and of streams that follow each other that one begins
+/// which has its turn.
+///
+/// Of a series of bursts, or of a burst that a chain comes back to, the burst under way is sent
+/// anew: it has one length for all its turns.
+pub(crate) fn carry_on(streams: &mut [Stream], sent: &HashMap<String, u64>) {
+    let mut left: Vec<u64> =
+        streams.iter().map(|stream| sent.get(&stream.name).copied().unwrap_or(0)).collect();
+    let begun = |i: &usize| streams[*i].self_start && left[*i] > 0;
+    let begun: Vec<usize> = (0..streams.len()).filter(begun).collect();
+    for first in begun {
+        streams[first].self_start = false;
+        let At::Stream(at, done) = follow(streams, &mut left, first) else { continue };
+        let again = returns(streams, at);
+        let stream = &mut streams[at];
+        stream.self_start = true;
+        if done > 0 {
+            stream.start_delay = Nanos::ZERO;
+            if !again {
+                stream.mode = rest(stream.mode, done);
+            }
+        }
+    }
+}
+
+/// Takes the arrows that were taken, and their streams' frames from `left`.
+fn follow(streams: &mut [Stream], left: &mut [u64], first: usize) -> At {
+    let mut at = first;
+    for _ in 0..FOLLOWED {
+        let all = frames(streams[at].mode);
+        let Some(all) = all.filter(|all| *all <= left[at]) else {
+            return At::Stream(at, std::mem::take(&mut left[at]));
+        };
+        left[at] -= all;
+        match &mut streams[at].next {
+            Some(next) if next.times != Some(0) => {
+                next.times = next.times.map(|times| times - 1);
+                at = next.stream;
+            }
+            _ => return At::End,
+        }
+    }
+    At::Stream(at, 0)
+}
+
+/// Whether a chain comes back to the stream that it is at.
+fn returns(streams: &[Stream], at: usize) -> bool {
+    let mut next = streams[at].next;
+    for _ in 0..=streams.len() {
+        match next {
+            Some(arrow) if arrow.times == Some(0) => return false,
+            Some(arrow) if arrow.stream == at => return true,
+            Some(arrow) => next = streams[arrow.stream].next,
+            None => return false,
+        }
+    }
+    false
+}
+
+/// What is left of a mode after so many frames, fewer than it has.
+fn rest(mode: Mode, done: u64) -> Mode {
+    match mode {
+        Mode::Continuous => Mode::Continuous,
+        Mode::Burst(packets) => Mode::Burst(packets - done),
+        Mode::Bursts { bursts, packets, gap } => {
+            Mode::Bursts { bursts: bursts - done / packets, packets, gap }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_profile::{Format, Profile};
+
+    /// Streams with these modes, and (of which, to which, how often) arrows.
+    fn streams(modes: &[Mode], arrows: &[(usize, usize, Option<u64>)]) -> Vec<Stream> {
+        let mut text = String::from("[ports]\nA = \"null:\"\n");
+        for i in 0..modes.len() {
+            text += &format!("[[stream]]\nname = \"s{i}\"\npacket = \"eth/ipv4/udp\"\n");
+            text += "rate = \"1 kpps\"\nstart_delay = \"1 s\"\n";
+        }
+        let profile = Profile::parse(&text, "test", Format::Toml).expect("a profile");
+        let mut streams = profile.streams;
+        for (stream, mode) in streams.iter_mut().zip(modes) {
+            stream.mode = *mode;
+        }
+        for (from, to, times) in arrows {
+            streams[*from].next = Some(squall_profile::Next { stream: *to, times: *times });
+            streams[*to].self_start = *to == 0;
+        }
+        streams
+    }
+
+    fn carried(mut streams: Vec<Stream>, sent: &[(&str, u64)]) -> Vec<Stream> {
+        let sent = sent.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+        carry_on(&mut streams, &sent);
+        streams
+    }
+
+    #[test]
+    fn a_burst_that_has_ended_waits_and_one_under_way_has_its_rest() {
+        let all = streams(&[Mode::Burst(10), Mode::Burst(10), Mode::Burst(10)], &[]);
+        let all = carried(all, &[("s0", 10), ("s1", 4)]);
+        assert_eq!([0, 1, 2].map(|i| all[i].self_start), [false, true, true]);
+        assert_eq!((all[1].mode, all[1].start_delay), (Mode::Burst(6), Nanos::ZERO));
+        assert_eq!((all[2].mode, all[2].start_delay.0), (Mode::Burst(10), 1_000_000_000));
+    }
+
+    #[test]
+    fn a_stream_without_end_goes_on_without_its_delay() {
+        let all = carried(streams(&[Mode::Continuous], &[]), &[("s0", 7)]);
+        assert!(all[0].self_start && all[0].start_delay == Nanos::ZERO);
+    }
+
+    #[test]
+    fn of_a_series_of_bursts_those_that_have_ended_are_not_sent_again() {
+        let gap = Nanos(5);
+        let mode = Mode::Bursts { bursts: 5, packets: 10, gap };
+        let all = carried(streams(&[mode], &[]), &[("s0", 25)]);
+        assert_eq!(all[0].mode, Mode::Bursts { bursts: 3, packets: 10, gap });
+    }
+
+    #[test]
+    fn of_streams_that_follow_each_other_that_one_begins_that_has_its_turn() {
+        let chain = || streams(&[Mode::Burst(10), Mode::Burst(20)], &[(0, 1, None)]);
+        let all = carried(chain(), &[("s0", 10), ("s1", 5)]);
+        assert_eq!((all[0].self_start, all[1].self_start), (false, true));
+        assert_eq!(all[1].mode, Mode::Burst(15));
+        let all = carried(chain(), &[("s0", 10), ("s1", 20)]);
+        assert_eq!((all[0].self_start, all[1].self_start), (false, false));
+    }
+
+    #[test]
+    fn a_chain_that_comes_back_goes_on_in_its_round() {
+        let chain =
+            || streams(&[Mode::Burst(10), Mode::Burst(20)], &[(0, 1, None), (1, 0, Some(3))]);
+        // Two rounds, and ten frames of the second stream's third burst.
+        let all = carried(chain(), &[("s0", 30), ("s1", 50)]);
+        assert_eq!((all[0].self_start, all[1].self_start), (false, true));
+        assert_eq!(all[1].mode, Mode::Burst(20), "it is sent anew");
+        assert_eq!(all[1].next.expect("an arrow").times, Some(1));
+        let all = carried(chain(), &[("s0", 40), ("s1", 80)]);
+        assert_eq!((all[0].self_start, all[1].self_start), (false, false));
+    }
+}

@@ -1,0 +1,425 @@
+//! A run whose members join and leave, and counters that survive its restarts.
+//!
+//! In go profiles and the names under which streams are counted; out come counters of each member
+//! and each port since they were first used, whatever number of runs that took. A [`Control`] has
+//! at most one run. Where the next profile fits, the run changes to it; where it does not, or where
+//! the run is over, another one takes over, and its streams go on where they were.
+//!
+//! Does not know whose protocol asks: what a member is (a flow of OTG, a packet group of TRex) and
+//! what of its streams is counted is up to the [`Counts`] of the caller. Knows no messages, files or
+//! leases: runs come about by a [`Start`].
+#![forbid(unsafe_code)]
+
+mod carry;
+mod seen;
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use squall::{
+    Error, Profile, Run, Session,
+    driving::{Driven, Start},
+    report::{PortReport, Report, StreamReport},
+    totals::{PortTotals, StreamTotals},
+};
+
+pub use carry::frames;
+pub use seen::{Seen, Span};
+
+/// How long a run has to end: frames under way are received, files are written.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What of its streams a member counts.
+pub trait Counts: Clone + Default {
+    /// Adds what a run has counted of one stream.
+    fn add(&mut self, stream: &Counted<'_>);
+
+    /// Zero, of the same member.
+    fn zero(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// Counters of one stream of a run.
+pub struct Counted<'a> {
+    /// The port that sends it.
+    pub port: usize,
+    pub stream: &'a StreamTotals,
+    /// `None`: rates are computed, or there is no report yet.
+    pub report: Option<&'a StreamReport>,
+    /// What is to be added to instants of arrival to have nanoseconds since 1970.
+    pub wall_offset_ns: i64,
+}
+
+/// How a run ended.
+pub type Outcome = Result<Arc<Report>, Arc<Error>>;
+
+/// A run, and what the runs before it counted. Members are told apart by `K`.
+pub struct Control<K, C> {
+    run: Option<Running>,
+    /// Members by the names of their streams, with the ports that send these.
+    streams: HashMap<String, Joined<K>>,
+    /// Of members, by former runs.
+    before: BTreeMap<K, C>,
+    /// Of ports, by former runs.
+    ports: Vec<PortCounts>,
+    /// Frames that streams that go on have sent in former runs.
+    carried: HashMap<String, u64>,
+    /// Streams that are paused.
+    paused: HashSet<String>,
+    /// Names of all streams that the run had so far.
+    used: HashSet<String>,
+}
+
+struct Running {
+    driven: Arc<Driven>,
+    /// As it runs now, without what was carried.
+    profile: Profile,
+}
+
+#[derive(Clone, Copy)]
+struct Joined<K> {
+    member: K,
+    port: usize,
+}
+
+/// Counters of a port.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PortCounts {
+    pub totals: PortTotals,
+    /// Frames that came to the interface and were lost before the run had them.
+    pub missed: u64,
+    /// Frames that the port refused.
+    pub tx_errors: u64,
+    /// Frames that were due and did not leave, for whatever reason.
+    pub not_sent: u64,
+}
+
+impl<K: Copy + Ord, C: Counts> Control<K, C> {
+    pub fn new(ports: usize) -> Self {
+        Self {
+            run: None,
+            streams: HashMap::new(),
+            before: BTreeMap::new(),
+            ports: vec![PortCounts::default(); ports],
+            carried: HashMap::new(),
+            paused: HashSet::new(),
+            used: HashSet::new(),
+        }
+    }
+
+    /// A new run, with streams of its own: none of them goes on from a run before. What these
+    /// counted is kept. Streams are counted once [`Control::count`] has named them.
+    ///
+    /// # Errors
+    /// What the run refuses; nothing is sent then.
+    pub fn begin(
+        &mut self,
+        start: &mut dyn Start,
+        name: &str,
+        session: Session,
+    ) -> Result<(), Error> {
+        self.end();
+        self.run(start, name, session)
+    }
+
+    /// Another run takes over: streams of the same name go on where they were, and are counted as
+    /// they were. A burst that has ended is not sent again.
+    ///
+    /// # Errors
+    /// What the run refuses; nothing is sent then.
+    pub fn restart(
+        &mut self,
+        start: &mut dyn Start,
+        name: &str,
+        session: Session,
+    ) -> Result<(), Error> {
+        self.finish();
+        let names: HashSet<&str> =
+            session.profile.streams.iter().map(|stream| stream.name.as_str()).collect();
+        self.carried.retain(|name, _| names.contains(name.as_str()));
+        self.paused.retain(|name| names.contains(name.as_str()));
+        self.streams.retain(|name, _| names.contains(name.as_str()));
+        self.run(start, name, session)
+    }
+
+    fn run(
+        &mut self,
+        start: &mut dyn Start,
+        name: &str,
+        mut session: Session,
+    ) -> Result<(), Error> {
+        let profile = session.profile.clone();
+        carry::carry_on(&mut session.profile.streams, &self.carried);
+        let driven = start.start(name, session)?;
+        self.used.extend(profile.streams.iter().map(|stream| stream.name.clone()));
+        self.run = Some(Running { driven, profile });
+        self.with(|run| self.paused.iter().try_for_each(|name| run.pause(Some(name))))?;
+        Ok(())
+    }
+
+    /// The run changes to this profile: streams join, leave, or get another rate. False if there is
+    /// no run, or if it has come to its end by itself.
+    ///
+    /// # Errors
+    /// What the run refuses; it goes on as before then.
+    pub fn change(&mut self, profile: Profile) -> Result<bool, Error> {
+        let mut carried = profile.clone();
+        carry::carry_on(&mut carried.streams, &self.carried);
+        let changed = self.with(|run| run.change(carried))?.is_some();
+        if let Some(run) = self.run.as_mut().filter(|_| changed) {
+            self.used.extend(profile.streams.iter().map(|stream| stream.name.clone()));
+            run.profile = profile;
+        }
+        Ok(changed)
+    }
+
+    /// Does something to the run. `None`: there is none, or it has come to its end by itself.
+    ///
+    /// # Errors
+    /// What the run refuses.
+    pub fn with<T>(
+        &self,
+        what: impl FnOnce(&mut Run) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let Some(run) = &self.run else { return Ok(None) };
+        match run.driven.with(what) {
+            Err(_) if run.driven.is_over() => {
+                run.driven.wait(PATIENCE);
+                Ok(None)
+            }
+            done => done.map(Some),
+        }
+    }
+
+    /// These streams send nothing until they are resumed, in this run and in those that take over.
+    /// False if there is no run, or if it has come to its end by itself.
+    ///
+    /// # Errors
+    /// Unknown names.
+    pub fn pause(&mut self, names: &[String]) -> Result<bool, Error> {
+        let done = self.with(|run| names.iter().try_for_each(|name| run.pause(Some(name))))?;
+        self.paused.extend(names.iter().cloned());
+        Ok(done.is_some())
+    }
+
+    /// They go on where they were. False as of [`Control::pause`].
+    ///
+    /// # Errors
+    /// Unknown names.
+    pub fn resume(&mut self, names: &[String]) -> Result<bool, Error> {
+        let done = self.with(|run| names.iter().try_for_each(|name| run.resume(Some(name))))?;
+        names.iter().for_each(|name| _ = self.paused.remove(name));
+        Ok(done.is_some())
+    }
+
+    /// Nothing more begins; the outcome comes when what is under way has ended.
+    pub fn stop(&self) {
+        if let Some(run) = &self.run {
+            run.driven.stop();
+        }
+    }
+
+    /// Nothing is sent any more, and the ports are closed. Streams that start after that have not
+    /// sent anything, whatever they are called.
+    pub fn end(&mut self) -> Option<Outcome> {
+        let outcome = self.finish();
+        self.streams.clear();
+        self.carried.clear();
+        self.paused.clear();
+        outcome
+    }
+
+    fn finish(&mut self) -> Option<Outcome> {
+        self.stop();
+        let outcome = self.run.as_ref()?.driven.wait(PATIENCE);
+        self.fold();
+        outcome
+    }
+
+    /// How the run has ended, once: what it has counted is what former runs have counted from then
+    /// on.
+    pub fn ended(&mut self) -> Option<Outcome> {
+        let outcome = self.outcome()?;
+        self.fold();
+        Some(outcome)
+    }
+
+    /// What the run has counted is kept.
+    fn fold(&mut self) {
+        let Some(seen) = self.see_all(Duration::ZERO) else { return };
+        self.before = self.members(Some(&seen));
+        self.ports = self.ports(Some(&seen)).collect();
+        for stream in &seen.now().streams {
+            *self.carried.entry(stream.name.clone()).or_default() += stream.tx_packets;
+        }
+        self.used.clear();
+        self.run = None;
+    }
+
+    // Members
+
+    /// From now on, the stream of this name is one of the member's.
+    pub fn count(&mut self, stream: &str, port: usize, member: K) {
+        self.streams.insert(stream.to_owned(), Joined { member, port });
+    }
+
+    /// Members are used anew: they have counted nothing.
+    pub fn forget(&mut self, which: impl Fn(K) -> bool) {
+        self.before.retain(|member, _| !which(*member));
+        self.streams.retain(|_, joined| !which(joined.member));
+    }
+
+    /// What former runs have counted of a member.
+    pub fn before(&mut self, member: K) -> &mut C {
+        self.before.entry(member).or_default()
+    }
+
+    /// No port has counted anything.
+    pub fn forget_ports(&mut self) {
+        self.ports.fill(PortCounts::default());
+    }
+
+    /// `plain` with the lowest number that makes it the name of no stream of the run so far.
+    pub fn fresh_name(&mut self, plain: &str) -> String {
+        let mut numbered = (2..).map(|n| format!("{plain} ({n})"));
+        let fresh = numbered.find(|name| !self.used.contains(name));
+        let fresh = fresh.expect("numbers do not end");
+        self.used.insert(fresh.clone());
+        fresh
+    }
+
+    // The run
+
+    /// As it runs now.
+    pub fn profile(&self) -> Option<&Profile> {
+        self.run.as_ref().map(|run| &run.profile)
+    }
+
+    /// Whether a run has ports open.
+    pub fn is_on(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.driven.outcome().is_none())
+    }
+
+    /// Whether the run takes no more changes. False without a run.
+    pub fn is_over(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.driven.is_over())
+    }
+
+    /// What came of the run, if it is over and [`Control::ended`] has not told it.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.run.as_ref()?.driven.outcome()
+    }
+
+    /// The report of the run: so far, or the last one.
+    pub fn report(&self) -> Option<Arc<Report>> {
+        let run = self.run.as_ref()?;
+        match run.driven.outcome() {
+            Some(outcome) => outcome.ok(),
+            None => run.driven.latest().map(|latest| Arc::new(latest.report.clone())),
+        }
+    }
+
+    /// When the latest report was taken.
+    pub fn reported(&self) -> Option<Instant> {
+        self.run.as_ref()?.driven.latest().map(|latest| latest.taken)
+    }
+
+    /// Frames that streams have sent, in this run and in those that they go on from.
+    pub fn sent<'a>(&self, age: Duration, names: impl Iterator<Item = &'a str>) -> u64 {
+        let names: HashSet<&str> = names.collect();
+        let before = names.iter().filter_map(|name| self.carried.get(*name)).sum::<u64>();
+        let now = self.run.as_ref().map(|run| run.driven.totals(age).0);
+        let streams = now.iter().flat_map(|now| &now.streams);
+        let theirs = streams.filter(|stream| names.contains(stream.name.as_str()));
+        before + theirs.map(|stream| stream.tx_packets).sum::<u64>()
+    }
+
+    // Counters
+
+    /// Counters of the run, at most `age` old; `None` without a run.
+    pub fn see(&self, age: Duration) -> Option<Seen<K>> {
+        self.seen(age, None)
+    }
+
+    /// As [`Control::see`], with the report.
+    pub fn see_all(&self, age: Duration) -> Option<Seen<K>> {
+        self.seen(age, self.report())
+    }
+
+    fn seen(&self, age: Duration, report: Option<Arc<Report>>) -> Option<Seen<K>> {
+        let (now, then) = self.run.as_ref()?.driven.totals(age);
+        Some(Seen::new(now, then, report, |name| {
+            self.streams.get(name).map(|joined| (joined.member, joined.port))
+        }))
+    }
+
+    /// What was counted of a member.
+    pub fn member(&self, member: K, seen: Option<&Seen<K>>) -> C {
+        let mut counts = self.before.get(&member).cloned().unwrap_or_default();
+        if let Some(seen) = seen {
+            seen.add_to(&mut counts, member);
+        }
+        counts
+    }
+
+    /// What was counted of all members.
+    pub fn members(&self, seen: Option<&Seen<K>>) -> BTreeMap<K, C> {
+        let mut all = self.before.clone();
+        for (seen, member) in seen.into_iter().flat_map(|s| s.members().map(move |m| (s, m))) {
+            seen.add_to(all.entry(member).or_default(), member);
+        }
+        all
+    }
+
+    /// What the run has counted of a member by two instants, the seconds between which are
+    /// `span`'s.
+    pub fn between(&self, member: K, seen: &Seen<K>, span: &Span<'_>) -> (C, C) {
+        let zero = || self.before.get(&member).map(C::zero).unwrap_or_default();
+        (seen.at(zero(), member, seen.now()), seen.at(zero(), member, span.then))
+    }
+
+    /// As [`Control::port`], of all ports.
+    pub fn ports(&self, seen: Option<&Seen<K>>) -> impl Iterator<Item = PortCounts> {
+        (0..self.ports.len()).map(move |port| self.port(port, seen))
+    }
+
+    /// What was counted of a port. Faults are known with a report only.
+    pub fn port(&self, port: usize, seen: Option<&Seen<K>>) -> PortCounts {
+        let mut counts = self.ports.get(port).copied().unwrap_or_default();
+        let Some(seen) = seen else { return counts };
+        if let Some(now) = seen.now().ports.get(port) {
+            counts.totals = plus(counts.totals, *now);
+        }
+        if let Some(report) = seen.report().and_then(|report| report.ports.get(port)) {
+            counts.add_faults(report);
+        }
+        counts
+    }
+}
+
+impl PortCounts {
+    fn add_faults(&mut self, port: &PortReport) {
+        self.missed += port.rx.drops.values().sum::<u64>();
+        self.tx_errors += port.tx.errors;
+        self.not_sent += port.tx.not_sent.values().sum::<u64>();
+    }
+}
+
+fn plus(a: PortTotals, b: PortTotals) -> PortTotals {
+    PortTotals {
+        tx_packets: a.tx_packets + b.tx_packets,
+        tx_octets: a.tx_octets + b.tx_octets,
+        rx_packets: a.rx_packets + b.rx_packets,
+        rx_octets: a.rx_octets + b.rx_octets,
+        rx_unsigned: a.rx_unsigned + b.rx_unsigned,
+        rx_unknown: a.rx_unknown + b.rx_unknown,
+        beyond: a.beyond + b.beyond,
+    }
+}
+
+#[cfg(test)]
+mod tests;

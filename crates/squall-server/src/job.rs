@@ -1,0 +1,452 @@
+//! What goes on as a run. The daemon knows a [`Job`] only; of which kind it is, is known where it is
+//! made, as [`Work`].
+
+use std::{
+    sync::{Arc, Mutex, OnceLock},
+    time::{Duration, Instant},
+};
+
+use axum::http::StatusCode;
+use squall::{
+    Amount, Error, Multiplier, Profile, Run, Session,
+    conversations::Flows,
+    driving::{Driven, LiveReport, NotBegun},
+    method::Outcome,
+    report::{NodeClock, ReasonCode, Report, fail_if::FailIf},
+    units::{Nanos, Rate},
+};
+
+use crate::{
+    Refusal,
+    history::Packed,
+    metrics::Figures,
+    runs::{Because, Kind, Live, RunPort, RunRow, RunVerdict, State, lock, over},
+    service::Service,
+    testing::settle,
+};
+
+/// Between two samples of a run.
+const EVERY: Duration = Duration::from_millis(500);
+/// Flows of each receive queue that a run that goes on tells: some 12 MB of counters.
+const FLOWS: usize = 100_000;
+/// Those are not asked for again before this time: several pages may look at one run.
+const FLOWS_FRESH: Duration = Duration::from_millis(500);
+/// Samples without a frame after which files have been read.
+const QUIET: u32 = 3;
+
+/// What goes on as a run.
+pub trait Job: Send + Sync {
+    /// The latest sample and report; `None` before the first, and where there is none but at the
+    /// end.
+    fn latest(&self) -> Option<Arc<LiveReport>> {
+        None
+    }
+
+    /// What it has come to so far.
+    fn so_far(&self) -> Option<Came>;
+
+    /// Does something to it while it goes on.
+    ///
+    /// # Errors
+    /// What it cannot do, and what it refuses.
+    fn apply(&self, action: Action) -> Result<(), Refusal>;
+
+    /// Nothing more is sent; the outcome comes when what is under way has ended.
+    fn stop(&self);
+
+    /// What it came to; `None` while it goes on.
+    fn outcome(&self) -> Option<Ended>;
+
+    /// What it comes to where nobody waits for its end.
+    fn abandoned(&self) -> Ended;
+
+    /// Writes how it is to its row.
+    fn describe(&self, row: &mut RunRow);
+
+    /// Flows that it has received so far; `None` where they are not told apart.
+    ///
+    /// # Errors
+    /// It receives nothing itself, or is over.
+    fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal>;
+}
+
+/// What is to become a job.
+pub trait Work {
+    type Job: Job + 'static;
+
+    /// The ports that it takes, as leases know them. Those of the session get the addresses at
+    /// which they are opened.
+    ///
+    /// # Errors
+    /// Ports that are not allowed.
+    fn ports(&self, service: &Service, session: &mut Session) -> Result<Ports, Refusal> {
+        service.admit(session)
+    }
+
+    /// Starts it, as [`Live::is`].
+    ///
+    /// # Errors
+    /// What it refuses.
+    fn begin(
+        self,
+        service: &Arc<Service>,
+        live: &Arc<Live>,
+        session: Session,
+    ) -> Result<Arc<Self::Job>, Error>;
+}
+
+/// The ports of a run.
+#[derive(Default)]
+pub struct Ports {
+    /// Addresses, and what a lease holds of each.
+    pub leased: Vec<(String, Option<String>)>,
+    pub shown: Vec<RunPort>,
+}
+
+/// What is done to a run that goes on.
+pub enum Action {
+    /// A stream, a group, a template, a replay; `None`: all.
+    Pause(Option<String>),
+    Resume(Option<String>),
+    /// What a capture waits for is now.
+    Trigger,
+    /// So many frames of a replay that is held.
+    Step(u64),
+    /// A run that is held begins at this instant of the cluster's clock.
+    Go(Nanos),
+    Clock(NodeClock),
+    /// All rates, of those of the profile.
+    Multiply(Multiplier),
+    /// The rate of a stream, or of all: now times a factor (numerator, denominator).
+    Scale(Option<String>, (u64, u64)),
+    /// The rate of a stream.
+    Rate(String, Rate),
+    /// The load of a template, or of all.
+    Load(Option<String>, Amount),
+    Become(Box<Profile>),
+}
+
+/// What a job came to, or why it failed.
+pub type Ended = Result<Came, Arc<Error>>;
+
+/// What a run came to.
+#[derive(Clone)]
+pub enum Came {
+    Report(Arc<Report>),
+    /// Of a standard test.
+    Outcome(Arc<Outcome>),
+}
+
+impl Came {
+    /// As the history stores it.
+    pub fn packed(&self, service: &Service) -> Option<Packed> {
+        match self {
+            Self::Report(report) => Packed::of(&service.files.told(Report::clone(report))),
+            Self::Outcome(outcome) => Packed::of(&**outcome),
+        }
+    }
+
+    /// As clients get it.
+    pub fn text(&self, service: &Service) -> Result<String, Refusal> {
+        let text = match self {
+            Self::Report(report) => {
+                serde_json::to_string(&service.files.told(Report::clone(report)))
+            }
+            Self::Outcome(outcome) => serde_json::to_string(&**outcome),
+        };
+        let text = text.map_err(|error| Refusal::internal(error.to_string()))?;
+        Ok(service.files.without_root(&text))
+    }
+
+    /// The report; a standard test has none.
+    pub fn report(&self) -> Option<&Arc<Report>> {
+        match self {
+            Self::Report(report) => Some(report),
+            Self::Outcome(_) => None,
+        }
+    }
+
+    pub fn figures(&self) -> Figures {
+        self.report().map(|report| Figures::of(report)).unwrap_or_default()
+    }
+
+    /// Nothing has been measured yet.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Outcome(outcome) if outcome.trials.is_empty())
+    }
+
+    /// How it ended, in its row.
+    pub fn settle(&self, row: &mut RunRow, how: &Judged<'_>) {
+        match self {
+            Self::Report(report) => how.settle(row, report),
+            Self::Outcome(outcome) => settle(row, outcome, how.because),
+        }
+    }
+}
+
+/// By what a report is judged.
+pub struct Judged<'a> {
+    pub because: Option<&'a Because>,
+    pub fail_if: &'a [FailIf],
+    /// Its options have criteria, too.
+    pub aborts: bool,
+    /// It only receives.
+    pub listens: bool,
+}
+
+impl Judged<'_> {
+    fn settle(&self, row: &mut RunRow, report: &Report) {
+        let verdict = &report.verdict;
+        let mut reasons: Vec<_> =
+            verdict.reasons.iter().map(|reason| reason.text.clone()).collect();
+        let mut failed = verdict.failed.clone();
+        failed.extend(self.fail_if.iter().flat_map(|rule| rule.check(report)));
+        let asked = self.aborts || !self.fail_if.is_empty();
+        row.passed = asked.then_some(failed.is_empty());
+        reasons.extend(failed);
+        let (status, valid, ended_by) = (verdict.status, verdict.valid, verdict.ended_by);
+        row.verdict = Some(RunVerdict { status, valid, ended_by, reasons });
+        row.elapsed_s = report.duration_s;
+        let sent = report.ports.iter().any(|port| port.tx.packets > 0);
+        let lost = verdict.reasons.iter().filter(|reason| reason.code == ReasonCode::PortLost);
+        let lost: Vec<_> = lost.map(|reason| reason.text.as_str()).collect();
+        row.state = match self.because {
+            Some(Because::Interrupted(_)) => State::Interrupted,
+            _ if !lost.is_empty() => {
+                // What was not sent for it, and why the port is of no use.
+                row.error.get_or_insert_with(|| lost.join("; "));
+                State::Failed
+            }
+            // A node whose ports only receive has no source.
+            _ if !self.listens && !sent && !report.sources.is_empty() => {
+                row.error.get_or_insert_with(|| "nothing was sent".into());
+                State::Failed
+            }
+            _ => State::Done,
+        };
+    }
+}
+
+/// A run on ports of this machine.
+pub struct Here {
+    pub driven: Arc<Driven>,
+    id: String,
+    /// Factor on the rates of the profile; `None`: a total was asked for.
+    mult: Mutex<Option<f64>>,
+    /// Flows that it received, as they were told last.
+    flows: Mutex<Option<(Instant, Arc<Flows>)>>,
+}
+
+/// What becomes a run on ports of this machine.
+pub struct OnPorts {
+    /// Nothing is sent before it is told.
+    pub hold: bool,
+}
+
+impl Work for OnPorts {
+    type Job = Here;
+
+    fn begin(
+        self,
+        service: &Arc<Service>,
+        live: &Arc<Live>,
+        session: Session,
+    ) -> Result<Arc<Here>, Error> {
+        let mult = session.options.mult.map_or(Some(1.0), Multiplier::factor);
+        let listener = (Kind::of(&session) == Kind::Capture).then(Listener::default);
+        let itself = Arc::new(OnceLock::<Arc<Here>>::new());
+        let told = {
+            let (service, live, itself) = (Arc::downgrade(service), live.clone(), itself.clone());
+            move |latest: Option<&Arc<LiveReport>>| match (latest, itself.get()) {
+                #[cfg(test)]
+                (Some(_), _) if live.text.contains("a defect on purpose") => {
+                    panic!("a defect on purpose")
+                }
+                (None, Some(_)) => {
+                    if let Some(service) = service.upgrade() {
+                        service.finish(&live);
+                    }
+                }
+                (Some(latest), Some(here)) => {
+                    if let Some(listener) = &listener
+                        && listener.is_due(here, live.ends_at, latest)
+                    {
+                        here.stop();
+                    }
+                }
+                (_, None) => {}
+            }
+        };
+        let driven = match self.hold {
+            true => Driven::hold(session, EVERY, told)?,
+            false => Driven::start(session, EVERY, told)?,
+        };
+        let here = Arc::new(Here {
+            driven,
+            id: live.row().id,
+            mult: Mutex::new(mult),
+            flows: Mutex::default(),
+        });
+        live.is(here.clone(), if self.hold { State::Ready } else { State::Running });
+        _ = itself.set(here.clone());
+        _ = service.note(live, &RunRow { elapsed_s: 0.0, ..live.row() });
+        // It may have ended before it was known here.
+        if here.driven.outcome().is_some() {
+            service.finish(live);
+        }
+        Ok(here)
+    }
+}
+
+/// What ends a run that only receives: its time, or files that have been read.
+#[derive(Default)]
+struct Listener(Mutex<(u64, u32)>);
+
+impl Listener {
+    fn is_due(&self, here: &Here, ends_at: Option<Instant>, latest: &LiveReport) -> bool {
+        if ends_at.is_some_and(|at| Instant::now() >= at) {
+            return true;
+        }
+        // Asked without the lock that this thread holds no more.
+        if !here.driven.with(|run| Ok(run.virtual_time())).unwrap_or(false) {
+            return false;
+        }
+        let received = latest.report.ports.iter().map(|port| port.rx.packets).sum();
+        let mut quiet = lock(&self.0);
+        *quiet = if quiet.0 == received { (received, quiet.1 + 1) } else { (received, 0) };
+        quiet.1 >= QUIET
+    }
+}
+
+impl Here {
+    /// Changes what all rates are multiplied with.
+    fn multiply(&self, how: impl FnOnce(&mut Run) -> Result<(), Error>) -> Result<(), Refusal> {
+        let now = self.driven.with(|run| how(run).map(|()| run.multiplier()))?;
+        *lock(&self.mult) = now.map_or(Some(1.0), Multiplier::factor);
+        Ok(())
+    }
+
+    /// A stream has another rate: that which `new` says of its rate now.
+    fn change_stream(
+        &self,
+        name: &str,
+        new: impl FnOnce(Rate) -> Result<Rate, Refusal>,
+    ) -> Result<(), Refusal> {
+        // At one go: of two changes at once both are made.
+        self.driven.with(|run| {
+            let mut profile = run.profile().clone();
+            let Some(stream) = profile.streams.iter_mut().find(|stream| stream.name == name) else {
+                let names: Vec<_> =
+                    profile.streams.iter().map(|stream| stream.name.as_str()).collect();
+                let message =
+                    format!("cannot find stream {name:?}: the run has {}", names.join(", "));
+                return Ok(Err(Refusal::new(StatusCode::NOT_FOUND, "unknown_stream", message)));
+            };
+            match new(stream.rate) {
+                Ok(rate) => stream.rate = rate,
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+            run.change(profile).map(Ok)
+        })?
+    }
+
+    fn go(&self, at: Nanos) -> Result<(), Refusal> {
+        self.driven.go_at(at).map_err(|why| match why {
+            NotBegun::NotReady => {
+                Refusal::conflict("not-ready", "the run is not ready\n  try hold = true")
+            }
+            NotBegun::TooLate(by) => Refusal::conflict(
+                "too-late",
+                format!(
+                    "at_ns = {} passed {:.6} s ago by the cluster's clock\n  try a later instant",
+                    at.0,
+                    by.as_secs_f64()
+                ),
+            ),
+        })
+    }
+}
+
+/// A stream's rate times a factor.
+fn scaled(name: &str, now: Rate, (num, den): (u64, u64)) -> Result<Rate, Refusal> {
+    let bad = |message: String| Refusal::bad_request("bad_request", message);
+    if now == Rate::MAX {
+        return Err(bad(format!(
+            "the rate max of stream {name:?} cannot be scaled\n  try a rate, such as 1 Mpps"
+        )));
+    }
+    now.times(num, den).ok_or_else(|| {
+        bad(format!("the rate {now} of stream {name:?} cannot be scaled by that factor"))
+    })
+}
+
+impl Job for Here {
+    fn latest(&self) -> Option<Arc<LiveReport>> {
+        self.driven.latest()
+    }
+
+    /// With the series, which live reports have not.
+    fn so_far(&self) -> Option<Came> {
+        let mut report = self.latest()?.report.clone();
+        if let Ok(series) = self.driven.with(|run| Ok(run.series().to_vec())) {
+            report.series = series;
+        }
+        Some(Came::Report(Arc::new(report)))
+    }
+
+    fn apply(&self, action: Action) -> Result<(), Refusal> {
+        match action {
+            Action::Pause(which) => self.driven.pause(which.as_deref())?,
+            Action::Resume(which) => self.driven.resume(which.as_deref())?,
+            Action::Trigger => self.driven.trigger()?,
+            Action::Step(frames) => self.driven.with(|run| {
+                run.step(frames);
+                Ok(())
+            })?,
+            Action::Go(at) => self.go(at)?,
+            Action::Clock(clock) => self.driven.set_clock(clock)?,
+            Action::Multiply(by) => self.multiply(|run| run.multiply(by))?,
+            Action::Scale(None, (num, den)) => self.multiply(|run| run.scale(num, den))?,
+            Action::Scale(Some(name), by) => {
+                self.change_stream(&name, |now| scaled(&name, now, by))?
+            }
+            Action::Rate(name, rate) => self.change_stream(&name, |_| Ok(rate))?,
+            Action::Load(template, amount) => self.driven.set_load(template.as_deref(), amount)?,
+            Action::Become(profile) => self.driven.change(*profile)?,
+        }
+        Ok(())
+    }
+
+    fn stop(&self) {
+        self.driven.stop();
+    }
+
+    fn outcome(&self) -> Option<Ended> {
+        self.driven.outcome().map(|outcome| outcome.map(Came::Report))
+    }
+
+    fn abandoned(&self) -> Ended {
+        let text = "the daemon ended, and did not wait for received frames";
+        Err(Arc::new(Error::Environment(text.into())))
+    }
+
+    fn describe(&self, row: &mut RunRow) {
+        row.mult = *lock(&self.mult);
+        row.sent_all = self.driven.sent_all();
+    }
+
+    fn received_flows(&self) -> Result<Option<Arc<Flows>>, Refusal> {
+        // Whoever else asks waits for the same answer: the workers are asked once.
+        let mut last = lock(&self.flows);
+        if let Some((taken, flows)) = &*last
+            && taken.elapsed() < FLOWS_FRESH
+        {
+            return Ok(Some(flows.clone()));
+        }
+        let flows = self.driven.with(|run| Ok(run.received_flows(FLOWS)));
+        // Nothing else is refused here: it has ended since.
+        let flows = flows.map_err(|_| over(&self.id))?.map(Arc::new);
+        *last = flows.as_ref().map(|flows| (Instant::now(), flows.clone()));
+        Ok(flows)
+    }
+}
