@@ -436,6 +436,7 @@ const steps = {
     for (const name of ["1 stream", "2 flow templates", "1 replay", "1 attack"]) await mix.getByRole("link", { name, exact: true }).waitFor();
     // Of any of its pages the whole mix starts.
     await page.getByText("ready", { exact: true }).waitFor();
+    if (shots) await page.screenshot({ path: `${shots}/mix.png` });
     await page.getByRole("button", { name: "Start", exact: true }).click();
     await page.waitForURL(/#\/run\?id=/);
     const id = new URLSearchParams(page.url().split("?")[1]).get("id");
@@ -456,10 +457,10 @@ const steps = {
     }, "each kind has sent");
     await page.getByRole("button", { name: "Stop", exact: true }).click();
     await page.getByRole("link", { name: "Report", exact: true }).click();
-    const report = page.getByLabel("Report", { exact: true });
-    await report.getByRole("table", { name: "Flows of each template" }).waitFor();
-    await report.getByText("stream 1").first().waitFor();
-    for (const name of ["Replay", "Attacks"]) await report.getByRole("heading", { name, exact: true }).waitFor();
+    await page.getByTestId("report-html").waitFor();
+    await page.getByRole("table", { name: "Flows of each template" }).waitFor();
+    await page.getByRole("table", { name: "Streams" }).getByText("stream 1").waitFor();
+    for (const name of ["Replay", "Attacks"]) await page.locator(`section[aria-label="${name}"]`).waitFor();
     // The profile of the steps that follow is that of before.
     await page.evaluate((draft) => localStorage.setItem("squall.draft", draft), kept);
     await page.reload();
