@@ -337,19 +337,19 @@ impl Receiver {
     /// has one.
     #[inline]
     fn read(&mut self, octets: &[u8]) -> Result<Signature, Option<Signature>> {
-        let seen = Signature::read(octets);
-        match seen {
-            Some(signature)
-                if u32::from(signature.key) == self.key
-                    && signature.since(self.begin) <= self.within_ns =>
-            {
-                Ok(signature)
-            }
-            _ => match &mut self.trex_flows {
-                Some(flows) => flows.read(octets, &mut self.trex).ok_or(seen),
-                None => Err(seen),
-            },
+        match Signature::read_of(octets, self.key) {
+            Ok(signature) if signature.since(self.begin) <= self.within_ns => Ok(signature),
+            Err(false) if self.trex_flows.is_none() => Err(None),
+            _ => self.read_other(octets),
         }
+    }
+
+    /// The same for frames without a signature of this run.
+    #[inline(never)]
+    fn read_other(&mut self, octets: &[u8]) -> Result<Signature, Option<Signature>> {
+        let seen = Signature::read(octets);
+        let flows = self.trex_flows.as_mut().ok_or(seen)?;
+        flows.read(octets, &mut self.trex).ok_or(seen)
     }
 
     /// Of a frame with the signature of another run: if that is measured, it is the one that is
