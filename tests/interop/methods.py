@@ -303,8 +303,12 @@ def a_router_is_measured_and_a_service_through_it(run):
     arguments = ["--max-rate", "2kpps", "--frame-sizes", "128", "--tests", "throughput,latency"]
     found = outcome(run, "rfc2544", *arguments, "--trial-s", "0.5", "--latency-s", "1")
     if figure(found, "throughput/128")["limit"] == "offered":
-        latency = found["figures"][1]["value"]
-        expect(1_000 < latency < 1e9, f"latency {latency} ns")
+        latency = [one["value"] for one in found["figures"] if one["name"].startswith("latency")]
+        if latency:
+            expect(1_000 < latency[0] < 1e9, f"latency {latency} ns")
+        else:
+            # A busy machine has no valid trial of it.
+            expect(found["verdict"]["status"] == "generator_bound", found["verdict"])
     service = "stream=A to B ipv4,cir_bps=1e6,flr=0.5,policed=false"
     lengths = ["--step-s", "0.5", "--performance-s", "0"]
     done = run("y1564", "--service", service, "--quick", *lengths, "--json", "-")

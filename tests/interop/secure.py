@@ -9,6 +9,7 @@ one alone.
 """
 
 import base64
+import contextlib
 import http.client
 import json
 import os
@@ -194,11 +195,20 @@ class Daemon:
         }
 
     def cpu_s(self):
-        """What the process has had of the CPUs."""
-        fields = (
-            pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        )
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """What the process has had of the CPUs, without the threads that send and receive: those
+        may be awake all the time."""
+
+        def ticks(folder):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            return int(fields[11]) + int(fields[12])
+
+        process = pathlib.Path(f"/proc/{self.process.pid}")
+        used = ticks(process)
+        for thread in (process / "task").iterdir():
+            with contextlib.suppress(OSError):
+                if re.fullmatch(r"squall-\d+", (thread / "comm").read_text().strip()):
+                    used -= ticks(thread)
+        return used / os.sysconf("SC_CLK_TCK")
 
     def alive(self):
         expect(
