@@ -14,11 +14,11 @@ pub fn frames(mode: Mode) -> Option<u64> {
         Mode::Continuous => None,
         Mode::Burst(packets) => Some(packets),
         Mode::Bursts { bursts, .. } if bursts == u64::MAX => None,
-        Mode::Bursts { bursts, packets, .. } => Some(bursts.saturating_mul(packets)),
+        Mode::Bursts { bursts, packets, .. } => bursts.checked_mul(packets),
     }
 }
 
-/// Where a chain of streams is: at the stream of this index, of which so many frames are sent.
+/// Position in a chain of streams: index of the current stream, and its frames sent so far.
 enum At {
     Stream(usize, u64),
     End,
@@ -84,7 +84,7 @@ fn returns(streams: &[Stream], at: usize) -> bool {
     false
 }
 
-/// What is left of a mode after so many frames, fewer than it has.
+/// The remainder of a mode after its first `done` frames, fewer than it has.
 fn rest(mode: Mode, done: u64) -> Mode {
     match mode {
         Mode::Continuous => Mode::Continuous,

@@ -57,7 +57,7 @@ pub struct Counted<'a> {
 /// How a run ended.
 pub type Outcome = Result<Arc<Report>, Arc<Error>>;
 
-/// A run, and what the runs before it counted. Members are told apart by `K`.
+/// A run, and the counters of the runs before it. `K` identifies a member.
 pub struct Control<K, C> {
     run: Option<Running>,
     /// Members by the names of their streams, with the ports that send these.
@@ -309,7 +309,7 @@ impl<K: Copy + Ord, C: Counts> Control<K, C> {
         self.run.as_ref().is_some_and(|run| run.driven.is_over())
     }
 
-    /// What came of the run, if it is over and [`Control::ended`] has not told it.
+    /// The outcome of the run, if it is over and [`Control::ended`] has not returned it.
     pub fn outcome(&self) -> Option<Outcome> {
         self.run.as_ref()?.driven.outcome()
     }

@@ -20,7 +20,7 @@ impl Counts for Packets {
     }
 }
 
-/// A stream per name, of so many packets; 0: without end.
+/// One stream per name, with its number of packets; 0: without end.
 fn session(link: &str, streams: &[(&str, u64)]) -> Session {
     let mut text = format!("[ports]\nA = \"loop:{link}\"\nB = \"loop:{link}\"\n");
     for (name, packets) in streams {

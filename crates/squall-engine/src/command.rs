@@ -1,4 +1,4 @@
-//! What a run is told while it goes on.
+//! Commands to a run in progress.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) enum Action {
     /// What it has waited for has ended, or it is new.
     Begin,
     Rate(Rate),
-    /// Frames of it that are held may leave, so many more.
+    /// Releases this number of held frames.
     Step(u64),
     Replace(Content),
     /// No flow takes frames of these senders.
@@ -43,7 +43,7 @@ pub(crate) enum Action {
 pub(crate) enum Rate {
     /// A stream, from the next gap on.
     Gap(Gap),
-    /// The schedule of a replay passes so many times as fast: numerator and denominator.
+    /// Speed factor of a replay's schedule: numerator and denominator.
     Speed((u64, u64)),
 }
 

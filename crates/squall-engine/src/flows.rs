@@ -520,12 +520,9 @@ impl Source for Player {
             Action::Pause => each(&|side, now| side.pause(now, template)),
             Action::Resume => each(&|side, now| side.resume(now, template)),
             Action::Begin => {
+                let Some(number) = template else { return 0 };
                 let at = self.clock.instant(at);
-                for (port, number) in
-                    self.ports.iter_mut().flat_map(|port| template.map(|n| (port, n)))
-                {
-                    port.side.begin_template(at, number);
-                }
+                self.ports.iter_mut().for_each(|port| port.side.begin_template(at, number));
             }
             Action::Replace(Content::Load(load)) => {
                 each(&|side, now| side.change(now, load));

@@ -158,8 +158,8 @@ pub struct Limits {
 
 /// How long open flows have to end unless told otherwise.
 pub const DRAIN: Nanos = Nanos(5_000_000_000);
-/// How late an arrival may begin unless told otherwise: what a stop of the machine delayed begins
-/// later, as all that the port sends; a backlog is not made.
+/// Default for how late an arrival may begin. Long enough that a stop of the machine delays arrivals
+/// and drops none; short enough to limit a backlog.
 pub const PATIENCE: Nanos = Nanos(1_000_000_000);
 
 impl Default for Load {

@@ -9,12 +9,10 @@ use std::{
     env, fs,
     io::{BufRead, BufReader, Read},
     os::unix::process::CommandExt,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex,
         mpsc::{self, RecvTimeoutError},
     },
     thread,
@@ -31,7 +29,7 @@ use squall::{Error, Session, conversations::Flows, report::Report};
 use crate::{
     Refusal,
     inventory::Inventory,
-    job::{Action, Came, Ended, Job, Ports, Work},
+    job::{Action, Came, Ended, Job, Ports, Thread, Work, spawn},
     runs::{Live, RunRow, State, lock},
     service::Service,
 };
@@ -151,9 +149,8 @@ pub struct Over {
 
 /// A run over several machines that goes on.
 pub struct Cluster {
-    stop: AtomicBool,
     progress: Mutex<ClusterProgress>,
-    ended: OnceLock<Ended>,
+    thread: Thread,
 }
 
 impl Job for Cluster {
@@ -168,11 +165,11 @@ impl Job for Cluster {
 
     /// The nodes report when they have stopped.
     fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
+        self.thread.stop();
     }
 
     fn outcome(&self) -> Option<Ended> {
-        self.ended.get().cloned()
+        self.thread.outcome()
     }
 
     fn abandoned(&self) -> Ended {
@@ -221,7 +218,6 @@ impl Work for Over {
             Error::Environment(format!("cannot write the profile for the nodes: {error}"))
         })?;
         let cluster = Arc::new(Cluster {
-            stop: AtomicBool::new(false),
             progress: Mutex::new(ClusterProgress {
                 inventory: self.inventory.name,
                 on_loss: self.on_loss,
@@ -229,34 +225,26 @@ impl Work for Over {
                 all: Totals::default(),
                 nodes: Vec::new(),
             }),
-            ended: OnceLock::new(),
+            thread: Thread::default(),
         });
-        live.is(cluster.clone(), State::Starting);
-        _ = service.note(live, &live.row());
-        let (service, live, itself) = (service.clone(), live.clone(), cluster.clone());
-        let run = move || itself.to_end(&service, &live, &files);
-        let thread = thread::Builder::new().name("squall-cluster".into()).spawn(run);
-        thread.map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
+        let how = ("squall-cluster", State::Starting);
+        let run = move |cluster: &Cluster, service: &Service, live: &Arc<Live>| {
+            cluster.run(service, live, &files)
+        };
+        spawn((service, live), &cluster, how, |cluster| &cluster.thread, run)?;
         Ok(cluster)
     }
 }
 
 impl Cluster {
-    fn to_end(&self, service: &Service, live: &Arc<Live>, files: &ControllerFiles) {
-        let came = catch_unwind(AssertUnwindSafe(|| {
-            let words = files.run(&service.settings.controller, self, |told| {
-                live.set_state(&[State::Starting], State::Running);
-                let mut progress = lock(&self.progress);
-                (progress.t_s, progress.all, progress.nodes) = (told.t_s, told.all, told.nodes);
-            });
-            files.came(words)
-        }));
-        let ended = came.unwrap_or_else(|_| {
-            let text = "a bug in Squall: see the output of the daemon";
-            Err(Error::Environment(text.into()))
+    /// Waits for the controller.
+    fn run(&self, service: &Service, live: &Live, files: &ControllerFiles) -> Ended {
+        let words = files.run(&service.settings.controller, self, |told| {
+            live.set_state(&[State::Starting], State::Running);
+            let mut progress = lock(&self.progress);
+            (progress.t_s, progress.all, progress.nodes) = (told.t_s, told.all, told.nodes);
         });
-        _ = self.ended.set(ended.map(|report| Came::Report(Arc::new(report))).map_err(Arc::new));
-        service.finish(live);
+        files.came(words).map(|report| Came::Report(Arc::new(report))).map_err(Arc::new)
     }
 }
 
@@ -416,7 +404,7 @@ impl Attended {
 
     /// Asks it to stop, once, when that is wanted; why it is to be killed.
     fn overdue(&mut self, how: &Controller, cluster: &Cluster) -> Option<String> {
-        if cluster.stop.load(Ordering::Acquire) && self.stopped.is_none() {
+        if cluster.thread.is_stopped() && self.stopped.is_none() {
             self.stopped = Some(Instant::now());
             // To itself and not to its group: a report that is being merged is not ended.
             _ = self.pid.map(|pid| kill_process(pid, Signal::INT));

@@ -2,7 +2,11 @@
 //! made, as [`Work`].
 
 use std::{
-    sync::{Arc, Mutex, OnceLock},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -25,6 +29,8 @@ use crate::{
     testing::settle,
 };
 
+/// Why a run ends that a defect has ended.
+pub const DEFECT: &str = "a bug in Squall: see the output of the daemon";
 /// Between two samples of a run.
 const EVERY: Duration = Duration::from_millis(500);
 /// Flows of each receive queue that a run that goes on tells: some 12 MB of counters.
@@ -128,6 +134,53 @@ pub enum Action {
 
 /// What a job came to, or why it failed.
 pub type Ended = Result<Came, Arc<Error>>;
+
+/// The thread of a job: whether it is to stop, and how it ended.
+#[derive(Default)]
+pub struct Thread {
+    stop: AtomicBool,
+    ended: OnceLock<Ended>,
+}
+
+impl Thread {
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// `None` while it goes on.
+    pub fn outcome(&self) -> Option<Ended> {
+        self.ended.get().cloned()
+    }
+}
+
+/// Starts `job`, in `state`, on a thread of its own, which does `run` and has its end in `thread`.
+///
+/// # Errors
+/// [`Error::Environment`]: there is no room for a thread.
+pub fn spawn<J: Job + 'static>(
+    (service, live): (&Arc<Service>, &Arc<Live>),
+    job: &Arc<J>,
+    (name, state): (&str, State),
+    thread: fn(&J) -> &Thread,
+    run: impl FnOnce(&J, &Service, &Arc<Live>) -> Ended + Send + 'static,
+) -> Result<(), Error> {
+    live.is(job.clone(), state);
+    _ = service.note(live, &live.row());
+    let (service, live, job) = (service.clone(), live.clone(), job.clone());
+    let to_end = move || {
+        let ended = catch_unwind(AssertUnwindSafe(|| run(&job, &service, &live)));
+        let ended = ended.unwrap_or_else(|_| Err(Arc::new(Error::Environment(DEFECT.into()))));
+        _ = thread(&job).ended.set(ended);
+        service.finish(&live);
+    };
+    let started = std::thread::Builder::new().name(name.into()).spawn(to_end);
+    started.map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
+    Ok(())
+}
 
 /// What a run came to.
 #[derive(Clone)]

@@ -27,7 +27,7 @@ use crate::{
     connection::Connection,
     error::Detail,
     history,
-    job::{Action, Came, Ended, Job, Judged, OnPorts, Ports, Work},
+    job::{Action, Came, DEFECT, Ended, Job, Judged, OnPorts, Ports, Work},
     leases::{Held, Keep, Lease},
     metrics::{self, Figures},
     service::Service,
@@ -514,7 +514,7 @@ impl Service {
                 Err(self.files.unsaid(error.into()))
             }
             Err(_) => {
-                self.fail(&live, "a bug in Squall: see the output of the daemon");
+                self.fail(&live, DEFECT);
                 Err(Refusal::defect())
             }
         }

@@ -1,13 +1,7 @@
 //! Standard tests that go on: trials on a thread of their own, progress in the run's row, and an
 //! outcome in place of a report.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::sync::{Arc, Mutex};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +16,7 @@ use squall::{
 use crate::{
     Refusal,
     history::Packed,
-    job::{Action, Came, Ended, Job, Work},
+    job::{Action, Came, Ended, Job, Thread, Work, spawn},
     runs::{Because, Live, RunRow, RunVerdict, State, lock},
     service::Service,
 };
@@ -101,10 +95,9 @@ impl TrialRow {
 pub struct Testing {
     test: Test,
     began: Began,
-    stop: AtomicBool,
     trials: Mutex<Vec<Recorded>>,
     progress: Mutex<TestProgress>,
-    ended: OnceLock<Ended>,
+    thread: Thread,
 }
 
 impl Testing {
@@ -119,27 +112,16 @@ impl Testing {
         trials.len()
     }
 
-    fn run(&self) -> Result<Outcome, Error> {
-        let stopped = || self.stop.load(Ordering::Acquire);
-        self.test.run(&mut Told(self), &stopped)
-    }
-
     /// Runs its trials to the end.
-    fn to_end(&self, service: &Service, live: &Arc<Live>) {
-        let ended = match catch_unwind(AssertUnwindSafe(|| self.run())) {
-            Ok(Ok(outcome)) => Ok(Came::Outcome(Arc::new(outcome))),
-            Ok(Err(error)) => {
+    fn run(&self, service: &Service, live: &Live) -> Ended {
+        match self.test.run(&mut Told(self), &|| self.thread.is_stopped()) {
+            Ok(outcome) => Ok(Came::Outcome(Arc::new(outcome))),
+            Err(error) => {
                 // Why it failed is its end; the trials before that are kept with it.
                 _ = service.history.update(&live.row(), Packed::of(&self.now()));
                 Err(Arc::new(error))
             }
-            Err(_) => {
-                let text = "a bug in Squall: see the output of the daemon";
-                Err(Arc::new(Error::Environment(text.into())))
-            }
-        };
-        _ = self.ended.set(ended);
-        service.finish(live);
+        }
     }
 }
 
@@ -154,11 +136,11 @@ impl Job for Testing {
 
     /// The current trial ends within a fraction of a second, and no other begins.
     fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
+        self.thread.stop();
     }
 
     fn outcome(&self) -> Option<Ended> {
-        self.ended.get().cloned()
+        self.thread.outcome()
     }
 
     /// Its trials are known; what the current one came to does not count.
@@ -263,17 +245,14 @@ impl Work for Test {
         let testing = Arc::new(Testing {
             test: self,
             began: Began::now(),
-            stop: AtomicBool::new(false),
             trials: Mutex::default(),
             progress: Mutex::new(progress),
-            ended: OnceLock::new(),
+            thread: Thread::default(),
         });
-        live.is(testing.clone(), State::Running);
-        _ = service.note(live, &live.row());
-        let (service, live, itself) = (service.clone(), live.clone(), testing.clone());
-        let run = move || itself.to_end(&service, &live);
-        let thread = std::thread::Builder::new().name("squall-test".into()).spawn(run);
-        thread.map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
+        let how = ("squall-test", State::Running);
+        let run =
+            |testing: &Testing, service: &Service, live: &Arc<Live>| testing.run(service, live);
+        spawn((service, live), &testing, how, |testing| &testing.thread, run)?;
         Ok(testing)
     }
 }

@@ -24,7 +24,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 use squall::{Error, InterfaceState, driving::Start, speaking::Speaking};
-use squall_profile::{Late, Mode};
+use squall_profile::Late;
 use squall_units::{MacAddr, Nanos, TREX_HW_IDS, TrexMark};
 
 use captures::{Captures, now};
@@ -1539,14 +1539,7 @@ fn packets_of(sent: &Sent) -> Option<u64> {
             if step > FOLLOWED {
                 return None;
             }
-            all = all.checked_add(match sent[at].stream.mode {
-                Mode::Continuous => return None,
-                Mode::Burst(packets) => packets,
-                Mode::Bursts { bursts, packets, .. } if bursts < u64::MAX => {
-                    bursts.checked_mul(packets)?
-                }
-                Mode::Bursts { .. } => return None,
-            })?;
+            all = all.checked_add(squall_control::frames(sent[at].stream.mode)?)?;
             match (&mut left[at], sent[at].stream.next) {
                 (Some(times), Some(next)) if *times > 0 => {
                     *times -= u64::from(*times != u64::MAX);

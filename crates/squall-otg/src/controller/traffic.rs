@@ -30,7 +30,7 @@ pub struct Traffic {
     pub flows: Vec<Flow>,
     control: Control<Member, Tally>,
     members: u64,
-    /// Of the run: where frames of any of the flows are told apart.
+    /// All places of the run at which frames of flows are distinguished.
     places: Arc<[Place]>,
     /// How the last run ended.
     ended: Option<Outcome>,
@@ -68,7 +68,7 @@ pub struct Part {
 /// What was counted of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Of the run's places, the one at which the flow's frames are told apart.
+    /// Index of the flow's place among those of the run.
     place: Option<u16>,
     pub tx_packets: u64,
     pub tx_octets: u64,
