@@ -723,12 +723,9 @@ impl Prepared {
         end: Nanos,
     ) -> Vec<AttackReport> {
         let mut reports = self.reports.clone();
-        let numbers =
-            played.and_then(|played| played.conversations.as_ref()).map(|(_, numbers)| numbers);
-        let mut passages = match (&self.live, numbers) {
-            (Some(live), Some(numbers)) => {
-                live.passage(&self.labels, numbers, (failed, served), end)
-            }
+        let script = played.and_then(|played| played.script(true));
+        let mut passages = match (&self.live, script) {
+            (Some(live), Some(script)) => live.passage(&self.labels, script, (failed, served), end),
             _ => live::Passages::default(),
         };
         if let Some(heard) = heard {

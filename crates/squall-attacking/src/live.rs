@@ -10,6 +10,7 @@ use squall_apps::{Import, ImportOptions, Transport, import};
 use squall_attacks::{End, Label, Shape, Transport as Spoken, labels::Kind, suite::Attack};
 use squall_flows::{FailedConversation, Served};
 use squall_pcap::CaptureReader;
+use squall_plan::flows::PlayedScript;
 use squall_profile::{Attack as Said, Begin, Conversations, Flows};
 use squall_report::report::attack::{PassageReport, RulePassage};
 use squall_units::Nanos;
@@ -113,12 +114,12 @@ impl Live {
         }
     }
 
-    /// What became of those that began until `end`: `numbers` has the number in the import, from 1,
-    /// of each conversation of the script.
+    /// What became of those that began until `end`; numbers of `script` are those in the import,
+    /// from 1.
     pub(crate) fn passage(
         &self,
         labels: &[Label],
-        numbers: &[u64],
+        script: PlayedScript<'_>,
         (failed, served): (&[FailedConversation], &Served),
         end: Nanos,
     ) -> Passages {
@@ -135,7 +136,7 @@ impl Live {
                 })
                 .or_insert(*one);
         }
-        for (played, number) in (0..).zip(numbers) {
+        for (played, number) in (script.before as u32..).zip(&script.plan.numbers) {
             let Some(label) =
                 self.labels.get((*number as usize).wrapping_sub(1)).copied().flatten()
             else {

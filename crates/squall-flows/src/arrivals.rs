@@ -254,8 +254,11 @@ impl Arrivals {
             let of = (template, template.waits);
             arrivals.lines.extend(Line::of(of, i, cps, (load, start), (worker, workers)));
         }
-        let script = load.script.as_ref().filter(|_| part.script);
-        arrivals.lines.extend(script.map(|script| Line::script(script, seat)));
+        for (number, script) in load.scripts.iter().enumerate() {
+            if part.plays(Some(number)) {
+                arrivals.lines.push(Line::script(script, seat));
+            }
+        }
         (0..arrivals.lines.len()).for_each(|i| arrivals.take_in(i));
         arrivals.keep_to_rates();
         arrivals

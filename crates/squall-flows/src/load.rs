@@ -31,8 +31,11 @@ pub struct Load {
     /// generator is the bound.
     pub patience: Nanos,
     pub seed: u64,
-    /// Conversations that are played beside templates' flows, or instead of them.
-    pub script: Option<Arc<Script>>,
+    /// Conversations that are played beside templates' flows, or instead of them: in the order of
+    /// their templates, and at most [`Part::SCRIPTS`].
+    ///
+    /// [`Part::SCRIPTS`]: crate::Part::SCRIPTS
+    pub scripts: Vec<Arc<Script>>,
 }
 
 /// A kind of flows.
@@ -174,7 +177,7 @@ impl Default for Load {
             drain: DRAIN,
             patience: PATIENCE,
             seed: 0,
-            script: None,
+            scripts: Vec::new(),
         }
     }
 }
@@ -303,9 +306,14 @@ impl Spacing {
 }
 
 impl Load {
-    /// How many templates are not the script's.
+    /// How many templates are no script's.
     pub fn own_templates(&self) -> usize {
-        self.script.as_ref().map_or(self.templates.len(), |script| script.first)
+        self.scripts.first().map_or(self.templates.len(), |script| script.first)
+    }
+
+    /// The script that a template belongs to.
+    pub(crate) fn script_of(&self, template: usize) -> Option<usize> {
+        self.scripts.iter().rposition(|script| script.first <= template)
     }
 
     /// Whether it can be, and its pools, ready to be drawn from: clients, servers.
@@ -480,8 +488,15 @@ impl Load {
             templates: self.templates.clone(),
             ..new.clone()
         };
-        if self.script.is_some() || new.script.is_some() {
-            return new.clone();
+        if !self.scripts.is_empty() || !new.scripts.is_empty() {
+            let mut joined = new.clone();
+            // Who plays them knows by this that they are the same.
+            for (old, new) in self.scripts.iter().zip(&mut joined.scripts) {
+                if old == new {
+                    new.clone_from(old);
+                }
+            }
+            return joined;
         }
         joined.templates.iter_mut().for_each(|template| template.gone = true);
         for template in &new.templates {
@@ -513,8 +528,7 @@ impl Load {
         for (old, new) in self.templates.iter().zip(&new.templates) {
             old.can_become(new)?;
         }
-        let script = |load: &Self| load.script.as_ref().map(Arc::as_ptr);
-        if script(self) != script(new) {
+        if !self.scripts.iter().map(Arc::as_ptr).eq(new.scripts.iter().map(Arc::as_ptr)) {
             return Err("the script".into());
         }
         let kind = |load: &Self| load.target.map(|target| std::mem::discriminant(&target));
@@ -537,7 +551,7 @@ impl Load {
         if self.templates.len() == new.templates.len() && gone(self) == gone(new) {
             return Ok(());
         }
-        if new.target.is_some() || new.limits.flows.is_some() || new.script.is_some() {
+        if new.target.is_some() || new.limits.flows.is_some() || !new.scripts.is_empty() {
             return Err("templates of a load with a total, a limit of flows or a script".into());
         }
         // What servers know of who comes stays as it is.

@@ -8,10 +8,10 @@ use squall_tcp::{ClassId, FlowKind, Tuple};
 use squall_units::Nanos;
 
 /// What a load plays beside its templates' flows, or instead of them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Script {
-    /// The load's templates from this number on are its own: the kinds by which its conversations
-    /// are counted. They begin nothing by themselves.
+    /// The load's templates from this number on, up to the next script's, are its own: the kinds by
+    /// which its conversations are counted. They begin nothing by themselves.
     pub first: usize,
     /// In the order of their beginnings.
     pub conversations: Vec<Conversation>,

@@ -24,7 +24,6 @@ use crate::{
     arrivals::{Arrivals, Due, Mine},
     link::{ETHERNET, Ignored, Link, Whose},
     pool::{Pool as PoolOf, divided},
-    script::Serving,
     sharing::{Share, Sharing},
     steady::{Steady, Tallies, Tally},
     watched::{Begun, Recorder, Watched},
@@ -100,22 +99,36 @@ pub struct SideSettings {
 pub struct Part {
     /// Flows of templates.
     pub templates: bool,
-    /// Conversations of the script.
-    pub script: bool,
+    /// Conversations of which scripts, a bit for each.
+    pub scripts: u8,
 }
 
 impl Part {
-    pub const ALL: Self = Self { templates: true, script: true };
-    pub const NOTHING: Self = Self { templates: false, script: false };
+    /// So many scripts a load has at most.
+    pub const SCRIPTS: usize = 8;
+
+    pub const ALL: Self = Self { templates: true, scripts: !0 };
+    pub const NOTHING: Self = Self { templates: false, scripts: 0 };
+
+    /// Conversations of script `number`.
+    pub fn script(number: usize) -> Self {
+        Self { templates: false, scripts: 1 << number }
+    }
+
+    /// What belongs to either.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { templates: self.templates || other.templates, scripts: self.scripts | other.scripts }
+    }
 
     /// Whether template `number` of `load` belongs to it.
     pub fn has(self, load: &Load, number: usize) -> bool {
-        self.plays(number >= load.own_templates())
+        self.plays(load.script_of(number))
     }
 
-    /// Whether templates belong to it that are the script's, or those that are not.
-    fn plays(self, scripted: bool) -> bool {
-        if scripted { self.script } else { self.templates }
+    /// Whether the templates of a script belong to it; `None`: those of no script.
+    pub(crate) fn plays(self, script: Option<usize>) -> bool {
+        script.map_or(self.templates, |script| self.scripts >> script & 1 == 1)
     }
 }
 
@@ -210,16 +223,23 @@ struct Clients {
     seat: Seat,
     /// Flows whose next hop is being asked for.
     parked: VecDeque<(Due, Place)>,
-    /// Conversations of a script.
-    script: Option<Vec<Client>>,
-    /// The first template of the script.
+    scripts: Vec<ScriptedClients>,
+    /// The first template of a script.
     first_scripted: usize,
     busy: Busy,
     /// Next hops that were known or given up when the parked were last looked at.
     looked_at: u64,
     limit: u64,
-    /// Of templates, not of the script.
+    /// Of templates, not of scripts.
     begun: u64,
+}
+
+/// The clients of a script.
+struct ScriptedClients {
+    /// Its first template.
+    first: usize,
+    /// By conversation.
+    all: Vec<Client>,
 }
 
 /// Who speaks with whom in a flow, and where that is in its template's order.
@@ -350,7 +370,7 @@ impl Side {
                 servers: Vec::new(),
                 seat,
                 parked: VecDeque::new(),
-                script: None,
+                scripts: Vec::new(),
                 first_scripted: load.own_templates(),
                 busy: Busy::default(),
                 looked_at: 0,
@@ -359,8 +379,10 @@ impl Side {
             });
         }
         side.take_templates(load, &sharing, &clients, &servers)?;
-        if let Some(script) = &load.script {
-            side.take_script(script)?;
+        let mut before = 0;
+        for (number, script) in load.scripts.iter().enumerate() {
+            side.take_script(number, script, before)?;
+            before += script.conversations.len();
         }
         side.ask_ahead(0);
         Ok(side)
@@ -476,11 +498,19 @@ impl Side {
         }
     }
 
-    /// Of the conversations that are this worker's the programs, and who is who.
-    fn take_script(&mut self, script: &Script) -> Result<(), LoadError> {
+    /// Of the conversations of script `which` that are this worker's the programs, and who is who.
+    /// The scripts `before` it have so many.
+    fn take_script(
+        &mut self,
+        which: usize,
+        script: &Script,
+        before: usize,
+    ) -> Result<(), LoadError> {
         let seat = self.settings.seat();
+        let serves_it = self.settings.servers.plays(Some(which));
         let watched = self.stack.app_mut();
-        let (mut parts, mut serving) = (Vec::new(), Serving::default());
+        let mut all = Vec::new();
+        let mut serving = watched.serving.take().unwrap_or_default();
         for (number, conversation) in script.conversations.iter().enumerate() {
             let wrong = |error: ProgramError| LoadError::Conversation {
                 number: number + 1,
@@ -492,22 +522,23 @@ impl Side {
                 // Numbers are places: what another worker plays has one, too.
                 let program = match seat.has(&tuple) {
                     true => watched
-                        .add_conversation(*kind, number, &conversation.client)
+                        .add_conversation(*kind, before + number, &conversation.client)
                         .map_err(wrong)?,
                     false => *kind,
                 };
-                parts.push(Client { tuple, program });
+                all.push(Client { tuple, program });
             }
-            let serves = seat.owns(&tuple) && self.settings.servers.script;
+            let serves = seat.owns(&tuple) && serves_it;
             if let Some((class, kind)) = server.as_ref().filter(|_| serves) {
-                let program =
-                    watched.add_conversation(*kind, number, &conversation.server).map_err(wrong)?;
+                let program = watched
+                    .add_conversation(*kind, before + number, &conversation.server)
+                    .map_err(wrong)?;
                 serving.add(conversation, *class, program);
             }
         }
-        watched.serving = Some(Box::new(serving));
+        watched.serving = Some(serving);
         if let Some(clients) = &mut self.clients {
-            clients.script = Some(parts);
+            clients.scripts.push(ScriptedClients { first: script.first, all });
         }
         Ok(())
     }
@@ -518,7 +549,7 @@ impl Side {
         let Some(clients) = &self.clients else { return };
         let part = self.settings.clients;
         for (number, template) in clients.templates.iter().enumerate().skip(first) {
-            if !part.plays(clients.is_scripted(number)) || !template.begins {
+            if !part.plays(clients.script_of(number)) || !template.begins {
                 continue;
             }
             let servers = &clients.servers[template.servers];
@@ -1045,7 +1076,7 @@ impl Side {
         let (stack, classes) = (&self.stack, &self.classes);
         let (first, begun) = (clients.first_scripted, clients.begun);
         clients.arrivals.steer(now, || {
-            // What a script says has its own times, and is no part of what is aimed at.
+            // What scripts say has its own times, and is no part of what is aimed at.
             let own = classes[..first].iter();
             let of = own.filter_map(|[client, _]| Some(stack.counters(client.as_ref()?.0)));
             (of.map(|counters| counters.delivered + counters.acked).sum(), begun)
@@ -1525,11 +1556,18 @@ impl Clients {
     /// The conversation of a script that is due.
     #[inline]
     fn part(&self, due: Due) -> Option<&Client> {
-        let parts = self.script.as_ref().filter(|_| self.is_scripted(due.template))?;
-        Some(&parts[(due.number % parts.len() as u64) as usize])
+        let ScriptedClients { all, .. } = match self.is_scripted(due.template) {
+            true => &self.scripts[self.script_of(due.template)?],
+            false => return None,
+        };
+        Some(&all[(due.number % all.len() as u64) as usize])
     }
 
-    /// Whether the template is the script's.
+    fn script_of(&self, template: usize) -> Option<usize> {
+        self.scripts.iter().rposition(|script| script.first <= template)
+    }
+
+    /// Whether the template is a script's.
     #[inline]
     fn is_scripted(&self, template: usize) -> bool {
         template >= self.first_scripted

@@ -19,9 +19,9 @@ pub struct Statistics {
     pub strays: Strays,
     /// Clients that ran out of ports, by pool.
     pub exhausted: Vec<Exhausted>,
-    /// Conversations of a script that failed, at most [`MOST_FAILED`].
+    /// Conversations of scripts that failed, at most [`MOST_FAILED`].
     pub failed: Vec<FailedConversation>,
-    /// Conversations of a script whose servers came to their end.
+    /// Conversations of scripts whose servers came to their end.
     pub served: Served,
     /// Since its beginning.
     pub elapsed: Nanos,
@@ -41,14 +41,14 @@ pub struct Statistics {
 /// A flow of a conversation that did not end as it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FailedConversation {
-    /// Its number in the [`crate::Script`], from 0.
+    /// Its number in the load's [`crate::Script`]s, one behind the other, from 0.
     pub number: u32,
     /// Told by its client.
     pub client: bool,
     pub failure: Failure,
 }
 
-/// Conversations by their numbers in the [`crate::Script`], a bit for each.
+/// Conversations by their numbers in the load's [`crate::Script`]s, a bit for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served(Vec<u64>);
 

@@ -184,7 +184,7 @@ pub fn compile(
         replays: replays.iter().filter(|one| one.is_here()).map(|one| &one.ports[..]).collect(),
         flows: flows.iter().flat_map(PlanFlows::ports).collect(),
         chained: !afters.is_empty(),
-        scripted: flows.iter().any(|flows| flows.load.script.is_some()),
+        scripted: flows.iter().any(|flows| !flows.load.scripts.is_empty()),
     };
     let (workers, divided) = place::place(&ports, limits, &mut streams, &stop, &wanted, &mut notes);
     let counted = counted || divided;

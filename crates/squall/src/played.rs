@@ -1,12 +1,16 @@
 //! What became of the flows: from the workers' statistics to a part of the report.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Instant};
+use std::{collections::BTreeMap, time::Instant};
 
 use squall_engine::FlowStats;
 use squall_flows::{
-    FailedConversation, FlowStatistics, Load, Served, Statistics, Tally, TemplateStatistics,
+    Conversation, FailedConversation, FlowStatistics, Load, Served, Statistics, Tally,
+    TemplateStatistics,
 };
-use squall_plan::{PlanFlows, flows::transport_name};
+use squall_plan::{
+    PlanFlows,
+    flows::{PlayedScript, ends_text},
+};
 use squall_stats::Histogram;
 use squall_units::Nanos;
 
@@ -76,11 +80,8 @@ pub fn report<'a>(
     }
     let exhausted =
         load.clients.iter().zip(&total.exhausted).filter(|(_, exhausted)| exhausted.flows > 0);
-    let conversations = flows.conversations.as_ref().map(|(known, numbers)| {
-        let mut conversations = known.clone();
-        played(&mut conversations, numbers, load, &total);
-        conversations
-    });
+    let script = flows.script(false).or(flows.script(true));
+    let conversations = script.map(|script| played(script, &total));
     FlowsReport {
         conversations,
         duration_s: seconds.all,
@@ -144,27 +145,25 @@ fn counters(statistics: &Statistics) -> BTreeMap<String, u64> {
 }
 
 /// What became of the conversations of a capture.
-fn played(report: &mut ConversationsReport, numbers: &[u64], load: &Load, total: &Statistics) {
-    let Some(script) = &load.script else { return };
-    let mut failed: Vec<_> = total.failed.clone();
+fn played(of: PlayedScript<'_>, total: &Statistics) -> ConversationsReport {
+    let PlayedScript { script, before, plan } = of;
+    let mut report = plan.report.clone();
+    let own = before..before + plan.numbers.len();
+    let mut failed: Vec<_> =
+        total.failed.iter().filter(|one| own.contains(&(one.number as usize))).copied().collect();
     // What its server says of a flow is told where its client says nothing.
     failed.sort_unstable_by_key(|failed| (failed.number, !failed.client));
     failed.dedup_by_key(|failed| failed.number);
     for one in failed.iter().take(MOST_NAMED) {
-        let conversation = &script.conversations[one.number as usize];
-        let ((client, from), (server, to)) = (conversation.client_end, conversation.server_end);
+        let place = one.number as usize - before;
+        let Conversation { client, client_end, server_end, .. } = &script.conversations[place];
         report.failed_first.push(ConversationNote {
-            number: numbers[one.number as usize],
-            flow: format!(
-                "{} {} > {}",
-                transport_name(conversation.client.transport),
-                SocketAddr::new(client, from),
-                SocketAddr::new(server, to)
-            ),
+            number: plan.numbers[place],
+            flow: ends_text(client.transport, *client_end, *server_end),
             reason: one.failure.name().to_owned(),
         });
     }
-    let Some(loops) = script.loops else { return };
+    let Some(loops) = script.loops else { return report };
     // None, where no worker has answered.
     let theirs = total.templates.get(script.first..).unwrap_or_default();
     let all = report.kinds.iter().zip(theirs).all(|(kind, seen)| {
@@ -180,6 +179,7 @@ fn played(report: &mut ConversationsReport, numbers: &[u64], load: &Load, total:
             right(&seen.client, kind.octets_to_client) && right(&seen.server, kind.octets_to_server)
         })
     });
+    report
 }
 
 /// The conversations of a script that failed, by what both ends say, and those whose servers came

@@ -1295,10 +1295,7 @@ impl Run {
         let mut new =
             session.compile_for(&self.limits, None, Some(&self.opened), true, &|| false)?;
         if let (Some(old), Some(new)) = (&self.planned.flows, &mut new.flows) {
-            if self.session.spoken().is_some() {
-                // What is spoken live goes on as it began.
-                Arc::make_mut(new).load.script.clone_from(&old.load.script);
-            }
+            Arc::make_mut(new).keep_attacks(old);
             *new = Arc::new(old.joined(new));
         }
         self.planned
@@ -1414,8 +1411,10 @@ impl Run {
 
     /// The first template of the load that stands for attacks.
     fn first_attack(&self) -> usize {
-        let flows = self.planned.flows.as_ref().filter(|_| self.session.spoken().is_some());
-        flows.map_or(usize::MAX, |flows| flows.load.own_templates())
+        let flows = self.planned.flows.as_ref();
+        flows
+            .and_then(|flows| flows.script(true))
+            .map_or(usize::MAX, |attacks| attacks.script.first)
     }
 
     /// Whether the run comes to an end by itself.

@@ -24,7 +24,6 @@ pub(crate) struct Kept {
 pub(crate) fn flows(load: &FlowsReport, kept: &Kept, attacks: usize) -> Vec<SourceRecord> {
     let Kept { pacing, stalls, blocked } = *kept;
     let excess = excess(pacing);
-    let of_flows = attacks > 0 && attacks < load.templates.len();
     let record = |number: usize, name: &str, client: &RoleReport| {
         let not_sent: BTreeMap<String, u64> = client
             .not_begun
@@ -67,9 +66,11 @@ pub(crate) fn flows(load: &FlowsReport, kept: &Kept, attacks: usize) -> Vec<Sour
         .enumerate()
         .filter_map(|(number, t)| Some(record(number, &t.name, t.roles.client.as_ref()?)))
         .collect();
-    let first = records.iter_mut().find(|record| !of_flows || record.kind == SourceKind::Attacks);
-    if let (Some(first), Some(conversations)) = (first, &load.conversations) {
-        first.one_sided = conversations.one_sided;
+    if let Some(conversations) = &load.conversations
+        && let Some(first) = conversations.kinds.first()
+        && let Some(record) = records.iter_mut().find(|record| record.name == first.name)
+    {
+        record.one_sided = conversations.one_sided;
     }
     records
 }

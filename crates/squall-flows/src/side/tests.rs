@@ -660,7 +660,7 @@ fn conversation(number: usize, begin: Nanos, port: u16) -> Conversation {
 
 fn scripted(script: Script) -> Load {
     let mut of = load(Arrival::None);
-    of.script = Some(script.into());
+    of.scripts = vec![script.into()];
     of
 }
 
@@ -711,6 +711,49 @@ fn conversations_of_a_script_begin_when_it_says_in_each_loop() {
         (3 * (7 + 8 + 9 + 10), 12 * 5)
     );
     assert!(all.failed.is_empty());
+}
+
+/// Of two scripts, each is counted by itself and at its own times, and numbers go on in the second.
+#[test]
+fn two_scripts_are_played_side_by_side() {
+    let script = |first, from, ports: std::ops::Range<u16>, loops| Script {
+        first,
+        conversations: ports
+            .enumerate()
+            .map(|(i, port)| Conversation {
+                template: first,
+                ..conversation(i, Nanos(from * MS), port)
+            })
+            .collect(),
+        loops: Some(loops),
+        period: Nanos(1000 * MS),
+        ..Script::default()
+    };
+    let mut load = scripted(script(0, 0, 1000..1003, 2));
+    load.templates.push(Template { name: "other".into(), ..load.templates[0].clone() });
+    let mut other = script(1, 500, 2000..2005, 1);
+    // The fourth server says less than its client waits for.
+    other.conversations[3].server = Program::server("s").recv(5).build().unwrap();
+    load.scripts.push(other.into());
+    let mut lab = Lab::new(&load);
+    lab.run(Nanos(60_000 * MS));
+    let all = lab.end();
+    let completed = |template: usize| {
+        let of = &all.templates[template];
+        (of.client.attempted, of.client.completed, of.server.completed)
+    };
+    assert_eq!((completed(0), completed(1).0), ((6, 6, 6), 5), "{all:?}");
+    assert!(
+        !all.failed.is_empty() && all.failed.iter().all(|one| one.number == 6),
+        "{:?}",
+        all.failed
+    );
+
+    // Who plays only one of them.
+    for (number, attempted) in [(0, [6, 0]), (1, [0, 5])] {
+        let part = Part::script(number);
+        assert_eq!([part.has(&load, 0), part.has(&load, 1)], attempted.map(|n| n > 0));
+    }
 }
 
 #[test]

@@ -18,18 +18,19 @@ use squall_apps::{
 };
 use squall_flows::{
     AddrRange, Arrival, Cps, Ends as PlayedEnds, Limits, Load, Network, Order, PORTS, Part, Pool,
-    Role, Spacing, Target, Template, Think,
+    Role, Script, Spacing, Target, Template, Think,
 };
 use squall_profile::{At, Flows, Mistakes, Profile, Said, Says};
 use squall_program::{Shape, ShapeError, Stage};
 use squall_report::report::flows::ConversationsReport;
 use squall_units::{MacAddr, Nanos, Segmentation};
 
+use self::script::Played;
 use crate::{Assets, PortLimits};
 
 pub use apps::{ApplicationInfo, applications, catalogue};
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
-pub use script::transport_name;
+pub use script::ends_text;
 
 /// Locally administered, where an interface has no address of its own.
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -58,11 +59,28 @@ pub struct PlanFlows {
     /// By the load's templates, before any other joined it, those of the profile; a script's have
     /// none there.
     pub of_profile: Vec<usize>,
-    /// Of a capture that is played, what is known before; and of each conversation its number in
-    /// the capture.
-    pub conversations: Option<(ConversationsReport, Vec<u64>)>,
+    /// What is known of the load's scripts before they are played.
+    pub scripts: Vec<PlanScript>,
     /// What bounds templates beside their own words.
     pub notes: Vec<String>,
+}
+
+/// A capture whose conversations are played, or attacks that are spoken.
+#[derive(Clone, Debug)]
+pub struct PlanScript {
+    pub of_attacks: bool,
+    pub report: ConversationsReport,
+    /// Of each conversation its number in the capture, or among the attacks, from 1.
+    pub numbers: Vec<u64>,
+}
+
+/// A script of a load, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub struct PlayedScript<'a> {
+    pub script: &'a Script,
+    /// Conversations of the scripts before it, whose numbers come before its own.
+    pub before: usize,
+    pub plan: &'a PlanScript,
 }
 
 /// What a port carries of a load.
@@ -85,6 +103,25 @@ impl PlanFlows {
     #[must_use]
     pub fn joined(&self, new: &Self) -> Self {
         Self { load: self.load.joined(&new.load), ..new.clone() }
+    }
+
+    /// The script of attacks, or that of a capture.
+    pub fn script(&self, of_attacks: bool) -> Option<PlayedScript<'_>> {
+        let number = self.scripts.iter().position(|script| script.of_attacks == of_attacks)?;
+        let before = self.scripts[..number].iter().map(|script| script.numbers.len()).sum();
+        Some(PlayedScript {
+            script: &self.load.scripts[number],
+            before,
+            plan: &self.scripts[number],
+        })
+    }
+
+    /// What is spoken of attacks goes on as `old` has begun it.
+    pub fn keep_attacks(&mut self, old: &Self) {
+        let of_attacks = |flows: &Self| flows.scripts.iter().position(|script| script.of_attacks);
+        if let (Some(mine), Some(theirs)) = (of_attacks(self), of_attacks(old)) {
+            self.load.scripts[mine].clone_from(&old.load.scripts[theirs]);
+        }
     }
 
     /// Ports that flows are played on.
@@ -138,37 +175,38 @@ pub(crate) fn compile(
         templates.extend(self::templates(said, flows, &mut captures, &mut notes, mistakes));
         of_profile.resize(templates.len(), number);
     }
-    let (mut script, mut conversations) = (None, None);
+    let mut played: Vec<(bool, Played)> = Vec::new();
     if let Some(said) = &flows.replay {
         if flows.clients.is_none() {
             let text = "the capture's clients have no port";
             mistakes.note(&said.capture, text, "try in [flows]: clients = \"A\"");
-        } else if spoken.is_some() {
-            let text = "a run cannot have both live attacks and the conversations of a capture";
-            mistakes.note(&said.capture, text, "try live = false of [[attack]], or two runs");
-        } else if let Some(played) = script::script(said, None, assets, mistakes) {
-            (pools, templates) = (played.pools, played.templates);
-            (script, conversations) = (Some(played.script), Some((played.report, played.numbers)));
+        } else {
+            played.extend(script::script(said, None, assets, mistakes).map(|one| (false, one)));
         }
     }
     if let (Some(Spoken { import, .. }), Some(said)) =
         (spoken, attacks.as_ref().and_then(|attacks| attacks.replay.as_ref()))
-        && script.is_none()
-        && let Some(mut played) = script::script(said, Some(import), assets, mistakes)
     {
-        // Behind the templates and pools that there are.
-        for template in &mut played.templates {
-            template.clients += pools.len();
-            template.servers += pools.len();
-        }
-        played.script.first = templates.len();
-        let kinds = played.script.conversations.iter_mut();
-        kinds.for_each(|conversation| conversation.template += templates.len());
-        pools.extend(played.pools);
-        templates.extend(played.templates);
-        (script, conversations) = (Some(played.script), Some((played.report, played.numbers)));
+        played.extend(script::script(said, Some(import), assets, mistakes).map(|one| (true, one)));
     }
-    let script = script.map(Arc::new);
+    if let (Some(attacks), [(_, one), (_, other)]) = (spoken_at, &played[..])
+        && let Some(both) = script::same_ends(&one.script, &other.script)
+    {
+        let text = format!(
+            "an attack and a conversation of the capture have the same addresses and ports, {both}"
+        );
+        mistakes.at(
+            attacks,
+            &text,
+            "try other networks of [[attack]], or server in [flows.replay]",
+        );
+    }
+    let (mut scripts, mut plans) = (Vec::new(), Vec::new());
+    for (of_attacks, one) in played {
+        let (script, report, numbers) = one.behind(&mut pools, &mut templates);
+        scripts.push(Arc::new(script));
+        plans.push(PlanScript { of_attacks, report, numbers });
+    }
     let load = Load {
         servers: pools.clone(),
         clients: pools,
@@ -183,18 +221,20 @@ pub(crate) fn compile(
         drain: flows.drain.unwrap_or(squall_flows::DRAIN),
         patience: flows.patience.unwrap_or(squall_flows::PATIENCE),
         seed: profile.effective_seed(),
-        script,
+        scripts,
     };
-    let begins = load.script.is_some()
+    let begins = !load.scripts.is_empty()
         || load.templates.iter().any(|template| !matches!(template.arrival, Arrival::None));
     // Ethernet's, or as much as the longest segments need that somebody asked for.
     let mss = load.templates.iter().flat_map(|t| [t.client_tunables.mss, t.server_tunables.mss]);
     let wanted = mss.map(|mss| u32::from(mss) + 40).fold(1500, u32::max);
     let mut sides: Vec<FlowSide> = Vec::new();
+    // Those of attacks come last.
+    let own_scripts = u8::from(plans.first().is_some_and(|plan| !plan.of_attacks));
     let (first, second) = match (own, &attacks) {
         (Some(own), Some(attacks)) => (
-            Some((own, Part { templates: true, script: false })),
-            Some((attacks, Part { templates: false, script: true })),
+            Some((own, Part { scripts: own_scripts, ..Part::ALL })),
+            Some((attacks, Part { scripts: !own_scripts, ..Part::NOTHING })),
         ),
         (own, attacks) => (own.or(attacks.as_ref()).map(|all| (all, Part::ALL)), None),
     };
@@ -278,7 +318,7 @@ pub(crate) fn compile(
         load,
         sides,
         of_profile,
-        conversations,
+        scripts: plans,
         notes,
     })
 }
@@ -289,7 +329,7 @@ fn add_role(side: &mut FlowSide, role: Role, part: Part) {
         side.role = Role::Both;
     }
     let of = if role == Role::Clients { &mut side.clients } else { &mut side.servers };
-    (of.templates, of.script) = (of.templates || part.templates, of.script || part.script);
+    *of = of.and(part);
 }
 
 fn target(target: squall_profile::Target) -> Target {

@@ -59,7 +59,8 @@ impl Plan {
 impl PlannedLoad {
     fn of(said: &Flows, flows: &PlanFlows, notes: &mut Vec<String>) -> Self {
         let load = &flows.load;
-        let conversations = flows.conversations.as_ref().map(|(report, _)| report.clone());
+        let conversations =
+            flows.script(false).or(flows.script(true)).map(|played| played.plan.report.clone());
         if load.own_templates() == 0 {
             return Self { templates: Vec::new(), pools: Vec::new(), conversations };
         }

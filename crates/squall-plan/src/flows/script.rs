@@ -2,7 +2,7 @@
 //! them cannot be played.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     net::{IpAddr, SocketAddr},
 };
 
@@ -31,6 +31,44 @@ pub struct Played {
     pub report: ConversationsReport,
     /// Of each conversation that is played its number in the capture, from 1.
     pub numbers: Vec<u64>,
+}
+
+impl Played {
+    /// The same behind `pools` and `templates`, which it adds its own to.
+    pub fn behind(
+        self,
+        pools: &mut Vec<Pool>,
+        templates: &mut Vec<Template>,
+    ) -> (Script, ConversationsReport, Vec<u64>) {
+        let Self { pools: own, templates: kinds, mut script, mut report, numbers } = self;
+        script.first = templates.len();
+        for conversation in &mut script.conversations {
+            conversation.template += templates.len();
+        }
+        for (kind, counted) in kinds.into_iter().zip(&mut report.kinds) {
+            // Names tell templates apart.
+            while templates.iter().any(|template| template.name == counted.name) {
+                counted.name += " of attacks";
+            }
+            templates.push(Template {
+                name: counted.name.clone(),
+                clients: kind.clients + pools.len(),
+                servers: kind.servers + pools.len(),
+                ..kind
+            });
+        }
+        pools.extend(own);
+        (script, report, numbers)
+    }
+}
+
+/// Address and port of a client and its server that both scripts have: they would be served as
+/// either.
+pub fn same_ends(one: &Script, other: &Script) -> Option<String> {
+    let ends = |of: &Conversation| (of.client.transport, of.client_end, of.server_end);
+    let known: HashSet<_> = one.conversations.iter().map(ends).collect();
+    let both = other.conversations.iter().find(|conversation| known.contains(&ends(conversation)));
+    both.map(|of| ends_text(of.client.transport, of.client_end, of.server_end))
 }
 
 /// A conversation is given up when nothing came for so long.
@@ -81,7 +119,7 @@ pub fn script(
     for (number, one) in found {
         let note = |why: &str| ConversationNote {
             number: number as u64,
-            flow: flow(&one),
+            flow: ends_text(one.client.transport, one.client_end, one.server_end),
             reason: why.to_owned(),
         };
         let ends = match incomplete(said.incomplete, &one) {
@@ -184,17 +222,13 @@ fn incomplete(what: Incomplete, one: &Imported) -> Option<&'static str> {
     }
 }
 
-fn flow(one: &Imported) -> String {
-    let ((client, from), (server, to)) = (one.client_end, one.server_end);
-    format!(
-        "{} {} > {}",
-        transport_name(one.client.transport),
-        SocketAddr::new(client, from),
-        SocketAddr::new(server, to)
-    )
+/// Who speaks with whom.
+pub fn ends_text(transport: Transport, client: (IpAddr, u16), server: (IpAddr, u16)) -> String {
+    let ends = [client, server].map(|(address, port)| SocketAddr::new(address, port));
+    format!("{} {} > {}", transport_name(transport), ends[0], ends[1])
 }
 
-pub fn transport_name(transport: Transport) -> &'static str {
+fn transport_name(transport: Transport) -> &'static str {
     match transport {
         Transport::Tcp => "TCP",
         Transport::Udp => "UDP",
@@ -513,4 +547,27 @@ fn said_octets(program: &Program) -> u64 {
         _ => 0,
     };
     program.instructions.iter().map(of).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversations_of_two_scripts_with_the_same_ends_are_found() {
+        let script = |ports: &[u16]| {
+            let conversation = |port: &u16| Conversation {
+                begin: Nanos::ZERO,
+                template: 0,
+                client: Program::client("c").send("x").build().unwrap(),
+                server: Program::server("s").recv(1).build().unwrap(),
+                client_end: ("10.0.0.1".parse().unwrap(), *port),
+                server_end: ("10.0.0.2".parse().unwrap(), 80),
+            };
+            Script { conversations: ports.iter().map(conversation).collect(), ..Script::default() }
+        };
+        assert_eq!(same_ends(&script(&[1, 2]), &script(&[3])), None);
+        let both = same_ends(&script(&[1, 2]), &script(&[3, 2]));
+        assert_eq!(both.as_deref(), Some("TCP 10.0.0.1:2 > 10.0.0.2:80"));
+    }
 }

@@ -699,7 +699,7 @@ fn a_stream_ends_so_long_after_its_start_and_is_waited_for() {
         + &burst("second", 2, 20, "after = \"first\"");
     let report = run(&text);
     let sent = |i: usize| report.streams[i].tx_packets;
-    assert!(sent(0) > 1000 && sent(1) == 20, "{} {}", sent(0), sent(1));
+    assert!(sent(0) > 0 && sent(1) == 20, "{} {}", sent(0), sent(1));
     assert!((0.048..1.0).contains(&report.duration_s), "{}", report.duration_s);
 }
 

@@ -4,7 +4,10 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use squall::{Profile, Session, report::Report};
+use squall::{
+    Profile, Session,
+    report::{Report, source::SourceKind},
+};
 use squall_pcap::{LinkType, PcapFormat, PcapWriter};
 use squall_wire::tcp_flags::{ACK, FIN, PSH, SYN};
 
@@ -119,4 +122,50 @@ fn clients_and_a_server_stand_for_the_captured_ones_in_each_loop() {
     );
     assert_eq!(told.kinds.iter().map(|kind| kind.name.as_str()).collect::<Vec<_>>(), ["TCP 8080"]);
     assert_eq!(load.total.client.unwrap().received_octets, 2 * 300 * (1 + 2 + 3 + 4 + 5 + 6));
+}
+
+/// Attacks speak with the server of the capture, at a port that the capture has, too.
+#[test]
+fn attacks_are_spoken_live_beside_the_conversations_of_a_capture() {
+    let file = capture("attacked", true);
+    let rules = file.with_extension("rules");
+    let rule = "alert tcp any any -> any 80 (msg:\"word\"; flow:established,to_server; \
+                content:\"kookaburra\"; sid:2; rev:3;)\n";
+    std::fs::write(&rules, rule).unwrap();
+    let profile = json!({
+        "ports": { "A": "loop:stateful-attacked", "B": "loop:stateful-attacked" },
+        "stream": [{ "port": "A", "packet": "eth/ipv4/udp", "rate": 100, "mode": { "burst": 100 } }],
+        "flows": { "clients": "A", "servers": "B", "replay": { "capture": file, "loops": 2 } },
+        "attack": [{
+            "port": "A", "port2": "B", "rules": [rules], "repeat": 20, "rate": 100,
+            "inside": "10.0.0.100-10.0.0.120", "outside": "10.9.0.1",
+        }],
+    });
+    let run = |profile: &Profile| Session::new(profile.clone()).open().unwrap().start().unwrap();
+    let mut profile = Profile::from_value(&profile, "test").unwrap();
+    let report = run(&profile).finish().unwrap();
+    let load = report.flows.as_ref().unwrap();
+    let clients: Vec<_> = load
+        .templates
+        .iter()
+        .map(|one| (one.name.as_str(), one.roles.client.as_ref().unwrap().completed))
+        .collect();
+    assert_eq!(clients, [("TCP 80", 8), ("TCP 80 of attacks", 20)]);
+    let played = load.conversations.as_ref().unwrap();
+    assert_eq!((played.playable, played.octets_as_captured), (4, Some(true)), "{played:?}");
+    let passage = report.attacks[0].passage.as_ref().unwrap();
+    assert_eq!((passage.conversations, passage.passed), (20, 20), "{passage:?}");
+    let kinds = report.sources.iter().map(|source| (source.name.as_str(), source.kind));
+    let kinds: Vec<_> = kinds.filter(|(_, kind)| *kind != SourceKind::Streams).collect();
+    let expected = [("TCP 80", SourceKind::Flows), ("TCP 80 of attacks", SourceKind::Attacks)];
+    assert_eq!(kinds, expected);
+
+    // What is scripted stays the same while other things change.
+    let mut changed = run(&profile);
+    profile.streams[0].rate = "200pps".parse().unwrap();
+    changed.change(profile.clone()).unwrap();
+    drop(changed.finish().unwrap());
+
+    std::fs::remove_file(rules).unwrap();
+    std::fs::remove_file(file).unwrap();
 }
