@@ -55,4 +55,4 @@ pub use server::{serve, serve_until};
 pub use settings::{Bound, BoundTrex, Needs, Settings, Token};
 pub use testing::{TestProgress, TrialRow};
 pub use trex::Trex;
-pub use watch::{News, PortNews, StreamNews};
+pub use watch::{News, PortNews, SourceNews, StreamNews};

@@ -147,6 +147,8 @@ pub enum News {
         t_s: f64,
         ports: Vec<PortNews>,
         streams: Vec<StreamNews>,
+        #[serde(default)]
+        sources: Vec<SourceNews>,
     },
     #[serde(other)]
     Other,
@@ -171,7 +173,7 @@ pub type StreamNews = (
 
 /// Name; unit of the counts; number due and number sent so far; time by which it is late; whether
 /// that is more than the verdict allows. Sources that send as fast as they can have none.
-type SourceNews<'a> = (&'a str, &'a str, u64, u64, f64, bool);
+pub type SourceNews = (String, String, u64, u64, f64, bool);
 
 struct Watcher {
     service: Arc<Service>,
@@ -381,9 +383,9 @@ impl Told {
             json!(row)
         });
         let (ports, streams): (Vec<_>, Vec<_>) = (ports.collect(), streams.collect());
-        let sources: Vec<SourceNews<'_>> = report
+        let sources: Vec<SourceNews> = report
             .progress()
-            .map(|at| (at.name, at.unit, at.due, at.sent, at.lag_s, at.is_behind))
+            .map(|at| (at.name.into(), at.unit.into(), at.due, at.sent, at.lag_s, at.is_behind))
             .collect();
         let changed = |new: &[Value], old: &[Value]| -> Vec<Value> {
             new.iter()

@@ -30,7 +30,7 @@ pub struct RunLine {
     pub state: String,
     pub elapsed_s: f64,
     pub duration_s: Option<f64>,
-    /// It ended as it should not.
+    /// It is behind its schedule, or ended as it should not.
     pub failed: bool,
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use squall::render::{PortRow, StreamRow};
-use squall_server::{News, PortNews, RunRow, StreamNews};
+use squall_server::{News, PortNews, RunRow, RunState, SourceNews, StreamNews};
 
 /// Runs that are over and still shown.
 const OVER: usize = 3;
@@ -24,6 +24,7 @@ pub struct Seen {
     t_s: Option<f64>,
     ports: Vec<(String, PortNews)>,
     streams: Vec<(String, StreamNews)>,
+    sources: Vec<SourceNews>,
 }
 
 impl Picture {
@@ -47,9 +48,9 @@ impl Picture {
                         streams.into_iter().map(|name| (name, StreamNews::default())).collect();
                 }
             }
-            News::Sample { run, t_s, ports, streams } => {
+            News::Sample { run, t_s, ports, streams, sources } => {
                 if let Some(seen) = self.find(&run) {
-                    seen.t_s = Some(t_s);
+                    (seen.t_s, seen.sources) = (Some(t_s), sources);
                     seen.row.elapsed_s = t_s;
                     ports
                         .into_iter()
@@ -80,7 +81,8 @@ impl Picture {
                 false
             }
             None => {
-                self.runs.push(Seen { row, t_s: None, ports: Vec::new(), streams: Vec::new() });
+                let (ports, streams, sources) = (Vec::new(), Vec::new(), Vec::new());
+                self.runs.push(Seen { row, t_s: None, ports, streams, sources });
                 !over
             }
         };
@@ -154,6 +156,13 @@ impl Picture {
             let mut run = json!(seen.row);
             run["t_s"] = json!(seen.t_s);
             run["ports"] = seen.ports.iter().map(|(name, row)| port(seen, name, row)).collect();
+            let source = |(name, unit, due, sent, lag_s, behind): &SourceNews| {
+                json!({
+                    "name": name, "unit": unit, "due": due, "sent": sent, "lag_s": lag_s,
+                    "behind": behind,
+                })
+            };
+            run["sources"] = seen.sources.iter().map(source).collect();
             run["streams"] = seen.streams.iter().map(|(name, row)| stream(name, row)).collect();
             run
         };
@@ -176,6 +185,12 @@ impl Seen {
         self.streams.iter().map(row).collect()
     }
 
+    /// Sources that are later, or lack more, than the verdict allows.
+    pub fn behind(&self) -> impl Iterator<Item = &SourceNews> {
+        let goes_on = self.row.state == RunState::Running;
+        self.sources.iter().filter(move |source| goes_on && source.5)
+    }
+
     pub fn stream_name(&self, i: usize) -> Option<&str> {
         self.streams.get(i).map(|(name, _)| name.as_str())
     }
@@ -189,7 +204,7 @@ impl Seen {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use squall_server::{RunKind, RunPort, RunState};
+    use squall_server::{RunKind, RunPort};
 
     pub fn run(id: &str, state: RunState) -> RunRow {
         RunRow {

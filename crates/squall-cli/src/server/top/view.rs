@@ -1,8 +1,8 @@
 //! What is selected and asked for: keys in, requests and frames out.
 
 use serde_json::{Value, json};
-use squall::render::{Overview, RunLine, Selected, Tone};
-use squall_server::{RunRow, RunState};
+use squall::render::{Overview, RunLine, Selected, Tone, human};
+use squall_server::{RunRow, RunState, SourceNews};
 
 use super::{
     keys::Key,
@@ -35,6 +35,8 @@ pub struct Request {
     pub what: String,
 }
 
+/// So many sources that are behind have a line.
+const NAMED: usize = 3;
 const KEYS: &str =
     "? keys  ↑ ↓ select  + - rate by 10 %  > < twice, half  p pause  s stop  tab next run  q quit";
 const HELP: [&str; 11] = [
@@ -127,6 +129,7 @@ impl View {
         if let Some(error) = seen.and_then(|seen| seen.row.error.as_ref()) {
             foot.push((Tone::Fault, error.lines().next().unwrap_or_default().to_owned()));
         }
+        foot.extend(seen.into_iter().flat_map(Seen::behind).take(NAMED).map(behind));
         if let Some((tone, text)) = &self.said {
             foot.extend(text.lines().map(|line| (*tone, line.to_owned())));
         }
@@ -259,22 +262,38 @@ impl View {
     }
 }
 
+/// What was asked of a source beside what it has sent.
+fn behind((name, unit, due, sent, lag_s, _): &SourceNews) -> (Tone, String) {
+    let (due, sent) = (*due, *sent);
+    let ratio = human::ratio(sent as f64 / due.max(1) as f64);
+    let frames = if unit == "packets" { "frames" } else { unit };
+    let (all, asked) = (human::count(sent), human::count(due));
+    let late = match *lag_s > 0.0 {
+        true => format!(", {} late", human::seconds(*lag_s)),
+        false => String::new(),
+    };
+    let text =
+        format!("{name} is behind: sent {all} of {asked} {frames} asked so far ({ratio}){late}");
+    (Tone::Fault, text)
+}
+
 fn line(seen: &Seen) -> RunLine {
     let row = &seen.row;
+    let is_behind = seen.behind().next().is_some();
     RunLine {
         id: row.id.clone(),
         name: row.name.clone(),
         owner: row.owner.clone(),
-        state: row.state.word().into(),
+        state: if is_behind { "behind" } else { row.state.word() }.into(),
         elapsed_s: row.elapsed_s,
         duration_s: row.duration_s.filter(|_| !row.state.is_over()),
-        failed: row.state == RunState::Failed,
+        failed: is_behind || row.state == RunState::Failed,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::picture::tests::{picture, run};
+    use super::super::picture::tests::{news, picture, run};
     use super::*;
 
     fn asked(view: &mut View, picture: &Picture, key: Key) -> Option<(String, Value)> {
@@ -304,6 +323,28 @@ mod tests {
         assert_eq!(press(Key::Char('+')), None, "a port has no rate");
         assert_eq!(press(Key::Char('p')).unwrap().0, "r-1/pause");
         assert!(view.overview("u", &picture, None, true).selected == Some(Selected::Port(1)));
+    }
+
+    #[test]
+    fn a_run_that_is_behind_says_so_at_once() {
+        let (mut view, mut picture) = (View::default(), picture());
+        picture.hear(news(
+            r#"{"type":"sample","run":"r-1","t_s":2,"ports":[],"streams":[],
+                "sources":[["A","packets",10000,1507,1.2,true],["B","packets",7,7,0,false]]}"#,
+        ));
+        let sources = &picture.json("https://a")["runs"][0]["sources"];
+        assert_eq!((&sources[0]["due"], &sources[1]["behind"]), (&json!(10000), &json!(false)));
+        let mut told = |picture: &Picture| {
+            let overview = view.overview("u", picture, None, false);
+            let state = (overview.runs[0].state.clone(), overview.runs[0].failed);
+            (state, overview.foot)
+        };
+        let ((state, red), foot) = told(&picture);
+        assert_eq!((state.as_str(), red), ("behind", true));
+        let text = "A is behind: sent 1,507 of 10,000 frames asked so far (15.1 %), 1.20 s late";
+        assert_eq!(foot, [(Tone::Fault, text.to_owned())]);
+        picture.put(run("r-1", RunState::Done));
+        assert_eq!(told(&picture), (("done".to_owned(), false), Vec::new()));
     }
 
     #[test]
