@@ -1,10 +1,10 @@
 //! What a frame costs, in nanoseconds and in cycles of the CPU's time stamp counter:
-//! `squall-bench [fill|engine|receive|loop|clock|cores] [--frames N] [--json]`.
+//! `squall-bench [fill|engine|receive|loop|flows|clock|cores] [--frames N] [--json]`.
 //!
 //! CPU time, so that other programs on the machine count little; medians of nine runs, after one to
-//! warm up. `--once CASE N` makes N frames of one case and nothing else, so that
-//! `valgrind --tool=callgrind` can count instructions: the difference between two N is what frames
-//! cost.
+//! warm up. `--once CASE N` makes N frames of one case and nothing else, or as many as it comes to in
+//! the time of N, and prints how many, so that `valgrind --tool=callgrind` can count instructions:
+//! the difference between two N is what frames cost.
 #![forbid(unsafe_code)]
 
 mod cores;
@@ -13,7 +13,7 @@ use std::{hint::black_box, time::Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use squall::{Format, Profile, Session};
+use squall::{Format, Profile, Session, report::Report};
 use squall_measure::{Measure, Receiver};
 use squall_port::{FastClock, monotonic};
 use squall_program::{BATCH, Law, Program, Run, Scratch, Sizes, Spec, Turn, VarSpec};
@@ -21,6 +21,7 @@ use squall_units::{Nanos, TxMeta};
 use squall_wire::{Frame, Packet};
 
 const RUNS: usize = 9;
+const KINDS: [&str; 6] = ["fill", "engine", "receive", "loop", "flows", "clock"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .into_iter()
             .find(|c| c.name == *case)
             .ok_or_else(|| format!("there is no case {case:?}"))?;
-        println!("{}", (found.run)(frames.parse()?)?);
+        println!("{}", (found.run)(frames.parse()?)?.frames);
         return Ok(());
     }
     let json = args.iter().any(|a| a == "--json");
@@ -43,13 +44,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => 20_000_000,
     };
     let ghz = counter_ghz();
-    let wanted =
-        args.iter().find(|a| ["fill", "engine", "receive", "loop", "clock"].contains(&a.as_str()));
+    let wanted = args.iter().find(|a| KINDS.contains(&a.as_str()));
     for case in cases().iter().filter(|c| wanted.is_none_or(|w| c.name.starts_with(w.as_str()))) {
         (case.run)(frames / 10)?;
         let mut ns = Vec::new();
         for _ in 0..RUNS {
-            ns.push((case.run)(frames)?);
+            ns.push((case.run)(frames)?.ns);
         }
         ns.sort_by(f64::total_cmp);
         let (median, least, most) = (ns[RUNS / 2], ns[0], ns[RUNS - 1]);
@@ -89,11 +89,24 @@ fn counter_ghz() -> f64 {
     0.0
 }
 
-type Cost = Result<f64, Box<dyn std::error::Error>>;
+type Cost = Result<Made, Box<dyn std::error::Error>>;
+
+struct Made {
+    /// Frames, flows or readings.
+    frames: u64,
+    /// What each took, in nanoseconds.
+    ns: f64,
+}
+
+impl Made {
+    fn new(frames: u64, ns: u64) -> Self {
+        Self { frames, ns: ns as f64 / frames.max(1) as f64 }
+    }
+}
 
 struct Case {
     name: String,
-    /// Makes so many frames and says how many nanoseconds each took.
+    /// Makes so many frames.
     run: Box<dyn Fn(u64) -> Cost>,
 }
 
@@ -115,6 +128,7 @@ fn cases() -> Vec<Case> {
         ("engine-1-stream-2-variables", 1, 2, "1000 Mpps"),
         ("engine-1-stream-2-variables-made-ahead", 1, 3, "max"),
         ("engine-10-streams", 10, 0, "100 Mpps"),
+        ("engine-40-streams", 40, 0, "20 Mpps"),
         ("engine-1000-streams", 1000, 0, "1 Mpps"),
         ("engine-1000-streams-2-variables", 1000, 2, "1 Mpps"),
         ("engine-10000-streams", 10_000, 0, "100 kpps"),
@@ -126,6 +140,9 @@ fn cases() -> Vec<Case> {
     }
     for (name, size) in [("loop-signed", "64"), ("loop-signed-imix", "imix")] {
         cases.push(Case { name: name.into(), run: Box::new(move |n| round_trip(size, n)) });
+    }
+    for app in ["dns", "http"] {
+        cases.push(Case { name: format!("flows-{app}"), run: Box::new(move |n| flows(app, n)) });
     }
     cases.push(Case { name: "clock".into(), run: Box::new(clock) });
     cases.push(Case { name: "receive-signed".into(), run: Box::new(|n| receive(true, n)) });
@@ -210,7 +227,7 @@ fn fill_by(program: &Program, frames: u64) -> Cost {
         );
         black_box(&mut base);
     }
-    Ok((cpu_ns() - begun) as f64 / frames as f64)
+    Ok(Made::new(frames, cpu_ns() - begun))
 }
 
 /// Schedule, fill and send on the null port, one worker, for as long as `frames` take at 20 ns
@@ -241,7 +258,7 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
         "duration": frames as f64 * 20e-9,
         "stream": (0..streams).map(stream).collect::<Vec<_>>(),
     });
-    run(&profile, false, frames)
+    run(&profile, false)
 }
 
 /// Signed frames from a port to itself on one worker: scheduled, filled, sent, received, and each
@@ -252,20 +269,42 @@ fn round_trip(size: &str, frames: u64) -> Cost {
         "duration": frames as f64 * 60e-9,
         "stream": [{"name": "s", "packet": "eth/ipv4/udp", "size": size, "rate": "max", "latency": true}],
     });
-    run(&profile, true, frames)
+    run(&profile, true)
 }
 
 /// CPU time of a run on one worker, for each frame sent.
-fn run(profile: &serde_json::Value, receive: bool, frames: u64) -> Cost {
+fn run(profile: &serde_json::Value, receive: bool) -> Cost {
     let profile = Profile::parse(&profile.to_string(), "bench", Format::Json)?;
     let mut session = Session::new(profile);
     (session.options.receive, session.options.cores) = (Some(receive), Some(1));
     let report = session.open()?.start()?.finish()?;
     let (sent, received) = (report.ports[0].tx.packets, report.ports[0].rx.packets);
-    if sent < frames / 100 || receive && received != sent {
+    if receive && received != sent {
         return Err(format!("{sent} frames were sent and {received} received").into());
     }
-    Ok((report.cpu.user_s + report.cpu.system_s) * 1e9 / sent as f64)
+    Ok(Made::new(sent, used(&report)))
+}
+
+/// Flows of 20 users and their servers on one worker, as many as there is time for.
+fn flows(app: &str, flows: u64) -> Cost {
+    let profile = serde_json::json!({
+        "ports": {"A": "loop:bench", "B": "loop:bench"},
+        "duration": flows as f64 * 4e-6,
+        "flows": {"clients": "A", "servers": "B"},
+        "template": [{
+            "name": app, "clients": "16.0.0.0/24", "servers": "48.0.0.1", "app": app, "users": 20,
+        }],
+    });
+    let mut session = Session::new(Profile::parse(&profile.to_string(), "bench", Format::Json)?);
+    session.options.cores = Some(1);
+    let report = session.open()?.start()?.finish()?;
+    let load = report.flows.as_ref().and_then(|load| load.total.client.as_ref());
+    Ok(Made::new(load.map_or(0, |clients| clients.completed), used(&report)))
+}
+
+/// Nanoseconds of CPU.
+fn used(report: &Report) -> u64 {
+    ((report.cpu.user_s + report.cpu.system_s) * 1e9) as u64
 }
 
 /// One reading of the engine's clock.
@@ -278,7 +317,7 @@ fn clock(readings: u64) -> Cost {
     for _ in 0..readings {
         black_box(clock.now());
     }
-    Ok((cpu_ns() - begun) as f64 / readings as f64)
+    Ok(Made::new(readings, cpu_ns() - begun))
 }
 
 /// Sequence, delay, order and histograms of each frame, a batch at once.
@@ -316,5 +355,5 @@ fn receive(signed: bool, frames: u64) -> Cost {
         spent += cpu_ns() - begun;
     }
     black_box(&receiver);
-    Ok(spent as f64 / frames as f64)
+    Ok(Made::new(frames, spent))
 }
