@@ -9,6 +9,7 @@ mod generate;
 mod homes;
 mod layers;
 mod python;
+mod reach;
 mod tidy;
 mod types;
 mod typescript;
@@ -28,6 +29,8 @@ usage: cargo xtask TASK
                        that docs/style-words.md bans in the documents
   generate             write the schemas, types and references that the code defines
   generate --check     whether they are what the code says
+  reach                how many files sample changes touch (xtask/reach), and whether they apply
+  reach --build        whether they build, and do what they say
 ";
 
 fn main() -> ExitCode {
@@ -42,6 +45,8 @@ fn main() -> ExitCode {
         ["dependencies"] => dependencies::check(&root),
         ["generate"] => generate::write(&root),
         ["generate", "--check"] => generate::check(&root),
+        ["reach"] => reach::check(&root),
+        ["reach", "--build"] => reach::build(&root),
         ["tidy"] => tidy::check(&root),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -5,12 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bench::{Bench, Halt, Patience, Recorded, Unwatched},
-    capacity, mlrsearch,
+    capacity,
     model::Device,
     outcome::{Outcome, Status, Verdict},
-    rfc2544, rfc2889, rfc3918, rfc6349, rfc8219, rfc9411,
     rig::Rig,
-    soak, tst009, y1564,
 };
 
 /// All methods, for the macro `$then`: variant, module, title, and the help of the command line. The
@@ -54,7 +52,7 @@ macro_rules! methods {
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "lowercase")]
         pub enum Method {
-            $($variant($module::Settings),)*
+            $($variant(crate::$module::Settings),)*
         }
 
         impl Method {
@@ -80,7 +78,7 @@ macro_rules! methods {
 
             /// All methods, with the forms of their settings.
             pub fn all() -> Vec<About> {
-                let all = [$((Self::$variant(Default::default()), schema_for!($module::Settings)),)*];
+                let all = [$((Self::$variant(Default::default()), schema_for!(crate::$module::Settings)),)*];
                 all.into_iter().map(|(method, schema)| About::of(&method, schema)).collect()
             }
 
@@ -93,7 +91,7 @@ macro_rules! methods {
 
             fn go(&self, rig: &Rig, bench: &mut Bench<'_>, outcome: &mut Outcome) -> Result<(), Halt> {
                 match self {
-                    $(Self::$variant(settings) => $module::run(settings, rig, bench, outcome),)*
+                    $(Self::$variant(settings) => crate::$module::run(settings, rig, bench, outcome),)*
                 }
             }
         }
