@@ -303,8 +303,8 @@ const steps = {
 
   async "the report of the run is there, and is downloaded"(page) {
     await page.goto(`${url}/#/runs?kind=streams`);
-    await page.locator(".list li").nth(1).waitFor();
-    await page.locator(".list li button").nth(0).click();
+    await page.locator(".list tbody tr").nth(1).waitFor();
+    await page.locator(".list tbody button").nth(0).click();
     await page.getByRole("heading", { name: "Ports", exact: true }).waitFor();
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByTestId("report-html").click()]);
     const html = readFileSync(await download.path(), "utf8");
@@ -945,7 +945,7 @@ const steps = {
     const shown = runs.find((id) => id !== run.id);
     await page.goto(`${url}/#/runs?id=${shown}`);
     await page.getByLabel("Report").waitFor();
-    const row = page.locator(".list li", { hasText: "still going" });
+    const row = page.locator(".list tbody tr", { hasText: "still going" });
     await until(async () => await row.getByRole("button", { name: "Compare" }).isDisabled(), "a run that goes on has nothing to compare");
     await ask(page, `/runs/${run.id}/stop`, "POST", {});
     await row.getByRole("button", { name: "Compare" }).click();
@@ -957,15 +957,15 @@ const steps = {
 
   async "a daemon that was started anew is found, and asks who one is"(page) {
     await page.goto(`${url}/#/runs`);
-    await page.locator(".list li").first().waitFor();
-    const runs = await page.locator(".list li").count();
+    await page.locator(".list tbody tr").first().waitFor();
+    const runs = await page.locator(".list tbody tr").count();
     // Whoever started this script does it.
     console.log("RESTART");
     await page.getByText("The daemon does not answer").or(page.getByLabel("Token")).first().waitFor();
     await page.getByLabel("Token").fill(token);
     await page.getByRole("button", { name: "Log in" }).click();
     await page.getByText("Live", { exact: true }).waitFor();
-    await until(async () => (await page.locator(".list li").count()) === runs, "the runs of before are there");
+    await until(async () => (await page.locator(".list tbody tr").count()) === runs, "the runs of before are there");
   },
 
   async "all by the keyboard: a page, a stream, a start, a stop"(page) {

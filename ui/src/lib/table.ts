@@ -1,0 +1,64 @@
+// What a table shows: its columns as values, which `parts/Table.svelte` draws for rows of any kind.
+
+import type { Snippet } from "svelte";
+
+export interface Column<R> {
+  /** Names it in the address, in a file and to programs: `data-column`. */
+  id: string;
+  /** Empty: buttons. */
+  title: string;
+  /** Behind the title, where no figure has its own. */
+  unit?: string;
+  /** In full, where the title is short. */
+  help?: string;
+  /** What a cell says. */
+  text?: (row: R, index: number) => string;
+  /** A cell that is more than text; in place of `text`. */
+  cell?: Snippet<[R, number]>;
+  /** All of what is cut or rounded in the cell. */
+  full?: (row: R) => string | null | undefined;
+  /** Why its figure is red, for those who point at it or cannot see colours. */
+  why?: (row: R) => string | undefined;
+  /** The page of the daemon or of this one to which it leads. */
+  href?: (row: R) => string | undefined;
+  tone?: (row: R) => Tone | undefined;
+  /** A figure: aligned to the right, sorted from the largest. */
+  num?: boolean;
+  mono?: boolean;
+  muted?: boolean;
+  /** What the row is: where rows are cards it stands above the figures. */
+  heading?: boolean;
+  /** Cut where it is too long for its width. */
+  cut?: boolean;
+  sortable?: boolean;
+  /** As those of grid columns, where only rows in sight are drawn. */
+  width?: string;
+  /** Its width in a narrow window; null: it is not there. */
+  narrow?: string | null;
+}
+
+export type Tone = "good" | "warn" | "bad" | "muted";
+
+/** An array, or what knows only the rows that were fetched. */
+export interface Rows<R> {
+  readonly length: number;
+  at(index: number): R | undefined;
+}
+
+export interface Sort {
+  by: string;
+  ascending: boolean;
+}
+
+/** The order after a click on a title: the other way round, or that of a new column, whose figures
+ * begin with the largest and names with the first. */
+export function sortedBy<R>(columns: Column<R>[], sort: Sort, id: string): Sort {
+  const column = columns.find((each) => each.id === id);
+  return { by: id, ascending: id === sort.by ? !sort.ascending : !column?.num };
+}
+
+/** How many rows are drawn before and behind those in sight. */
+export const AROUND = 6;
+
+export const ROW_HEIGHT = 38;
+export const HEAD_HEIGHT = 36;
