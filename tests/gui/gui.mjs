@@ -346,7 +346,7 @@ const steps = {
     assert.ok(counted("veth-a").tx - before >= 4);
     await page.goto(`${url}/#/attacks?tab=run`);
     await page.getByRole("button", { name: "Remove the attack" }).click();
-    await page.getByText("No attacks yet").waitFor();
+    await page.getByText("No attack yet").waitFor();
     // An engine that saw the first, and the second's twin in place of it.
     await page.goto(`${url}/#/attacks?tab=score`);
     const chosen = () => page.getByLabel("Labels", { exact: true }).inputValue();

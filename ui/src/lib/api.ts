@@ -93,5 +93,9 @@ export const told = (problem: Problem | undefined): string | undefined =>
 export const firstOf = (error: unknown): string =>
   error instanceof ApiError ? (told(error.details[0]) ?? error.message) : messageOf(error);
 
+/** All that an error says, a line each. */
+export const linesOf = (error: unknown): string[] =>
+  error instanceof ApiError ? error.lines : [messageOf(error)];
+
 export const messageOf = (error: unknown): string =>
   error instanceof Error ? error.message : String(error);

@@ -14,8 +14,8 @@ function cell(value: Cell): string {
 }
 
 /** The browser keeps it as a file. */
-export function keep(name: string, type: string, content: string): void {
-  const url = URL.createObjectURL(new Blob([content], { type }));
+export function keep(name: string, octets: Blob): void {
+  const url = URL.createObjectURL(octets);
   const link = document.createElement("a");
   [link.href, link.download] = [url, name];
   link.click();

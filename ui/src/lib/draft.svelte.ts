@@ -1,7 +1,7 @@
 // The profile that is being edited: one mix of streams, flows, replays, attacks and a capture, of
 // which each page shows a kind. It is kept in this browser, and checked by the daemon as it changes.
 
-import { ApiError, messageOf, post, told } from "./api";
+import { ApiError, linesOf, messageOf, post, told } from "./api";
 import { nodes } from "./nodes.svelte";
 import type { PageId } from "./route.svelte";
 import { remembered, store } from "./session.svelte";
@@ -15,14 +15,45 @@ export interface Part {
   [key: string]: unknown;
 }
 
-/** Tables of the profile whose parts send: their page, their names in a sentence, and what they
- * send. */
+/** Tables of the profile whose parts send: their page, what one is called there, their names in a
+ * sentence, and what they send. */
 export const KINDS = {
-  stream: { page: "streams", one: "stream", many: "streams", sent: "streams" },
-  template: { page: "flows", one: "flow template", many: "flow templates", sent: "flows" },
-  replay: { page: "replay", one: "replay", many: "replays", sent: "replays" },
-  attack: { page: "attacks", one: "attack", many: "attacks", sent: "attacks" },
-} as const satisfies Record<string, { page: PageId; one: string; many: string; sent: string }>;
+  stream: {
+    page: "streams",
+    title: "Streams",
+    noun: "stream",
+    one: "stream",
+    many: "streams",
+    sent: "streams",
+  },
+  template: {
+    page: "flows",
+    title: "Templates",
+    noun: "template",
+    one: "flow template",
+    many: "flow templates",
+    sent: "flows",
+  },
+  replay: {
+    page: "replay",
+    title: "Replays",
+    noun: "replay",
+    one: "replay",
+    many: "replays",
+    sent: "replays",
+  },
+  attack: {
+    page: "attacks",
+    title: "Attacks",
+    noun: "attack",
+    one: "attack",
+    many: "attacks",
+    sent: "attacks",
+  },
+} as const satisfies Record<
+  string,
+  Record<"title" | "noun" | "one" | "many" | "sent", string> & { page: PageId }
+>;
 export type Kind = keyof typeof KINDS;
 export const KIND_IDS = Object.keys(KINDS) as Kind[];
 
@@ -265,7 +296,7 @@ class Draft {
         options: labels,
       });
     } catch (error) {
-      this.refused = error instanceof ApiError ? error.lines : [messageOf(error)];
+      this.refused = linesOf(error);
       void this.check();
     } finally {
       this.starting = false;

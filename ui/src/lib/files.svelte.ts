@@ -1,6 +1,8 @@
 // The files in the daemon's folder.
 
 import { get, messageOf, remove, upload } from "./api";
+import { attempt } from "./asked.svelte";
+import type { FileList } from "./generated";
 import { session } from "./session.svelte";
 import type { StoredFile } from "./types";
 
@@ -9,11 +11,16 @@ class Files {
 
   async load(): Promise<void> {
     try {
-      this.all = (await get<{ files: StoredFile[] }>("/files")).files;
+      this.all = (await get<FileList>("/files")).files;
     } catch (error) {
       this.all ??= [];
       if (!session.loginNeeded) session.tell("bad", messageOf(error));
     }
+  }
+
+  /** Newest first: what one has just made is what one looks for. */
+  newest(...kinds: StoredFile["kind"][]): StoredFile[] {
+    return this.of(...kinds).sort((a, b) => (a.modified < b.modified ? 1 : -1));
   }
 
   of(...kinds: StoredFile["kind"][]): StoredFile[] {
@@ -22,23 +29,13 @@ class Files {
 
   /** The name under which it is there; null when it is not. */
   async put(file: File | undefined): Promise<string | null> {
-    if (!file) return null;
-    try {
-      await upload(file.name, file);
-      await this.load();
-      return file.name;
-    } catch (error) {
-      session.tell("bad", messageOf(error));
-      return null;
-    }
+    if (!file || !(await attempt(() => upload(file.name, file)))) return null;
+    await this.load();
+    return file.name;
   }
 
   async remove(name: string): Promise<void> {
-    try {
-      await remove(`/files/${encodeURIComponent(name)}`);
-    } catch (error) {
-      session.tell("bad", messageOf(error));
-    }
+    await attempt(() => remove(`/files/${encodeURIComponent(name)}`));
     await this.load();
   }
 }

@@ -1,31 +1,19 @@
 // The part of the draft that is about flows: what is common, pools of addresses, templates.
 
-import { get } from "./api";
+import { Answer } from "./asked.svelte";
 import { draft, free } from "./draft.svelte";
+import type { Applications } from "./generated";
 import type { Pool, Template } from "./types";
 
-export interface Application {
-  name: string;
-  about: string;
-  options: string[];
+class Known {
+  #answer = new Answer<Applications>();
+
+  all = $derived(this.#answer.value?.applications ?? []);
+
+  load = (): Promise<void> => this.#answer.once("/applications");
 }
 
-class Applications {
-  all = $state<Application[]>([]);
-  #asked = false;
-
-  async load(): Promise<void> {
-    if (this.#asked) return;
-    this.#asked = true;
-    try {
-      this.all = (await get<{ applications: Application[] }>("/applications")).applications;
-    } catch {
-      this.#asked = false;
-    }
-  }
-}
-
-export const applications = new Applications();
+export const applications = new Known();
 
 export const templatesOf = (): Template[] => draft.profile.template ?? [];
 export const poolsOf = (): Pool[] => draft.profile.pool ?? [];

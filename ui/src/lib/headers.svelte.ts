@@ -1,21 +1,14 @@
 // Which headers there are and what their fields mean: the daemon's own table, asked once.
 
-import { get } from "./api";
+import { Answer } from "./asked.svelte";
 import type { Header, HeaderField } from "./types";
 
 class Headers {
-  all = $state<Header[]>([]);
-  #asked = false;
+  #answer = new Answer<{ headers: Header[] }>();
 
-  async load(): Promise<void> {
-    if (this.#asked) return;
-    this.#asked = true;
-    try {
-      this.all = (await get<{ headers: Header[] }>("/headers")).headers;
-    } catch {
-      this.#asked = false;
-    }
-  }
+  all = $derived(this.#answer.value?.headers ?? []);
+
+  load = (): Promise<void> => this.#answer.once("/headers");
 
   header(name: string): Header | undefined {
     return this.all.find((header) => header.name === name);

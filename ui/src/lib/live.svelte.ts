@@ -1,7 +1,8 @@
 // What runs tell while they go on, over one WebSocket: their states, and rates as series for
 // charts.
 
-import { BASE, get } from "./api";
+import { BASE, get, post } from "./api";
+import { attempt } from "./asked.svelte";
 import { servers, socketTo } from "./servers.svelte";
 import { session } from "./session.svelte";
 import type { Lease, LoggedRequest, Report, Run, Sample } from "./types";
@@ -230,6 +231,12 @@ class Live {
         this.log = [...message.entries, ...this.log].slice(0, 2000);
         break;
     }
+  }
+
+  /** What is asked of a run; its row follows. */
+  async act(id: string, what: "stop" | "pause" | "resume"): Promise<void> {
+    await attempt(() => post(`/runs/${id}/${what}`));
+    await this.refresh(id);
   }
 
   async refresh(id: string): Promise<void> {

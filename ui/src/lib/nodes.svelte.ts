@@ -1,23 +1,19 @@
 // On which machines a run goes: this daemon's, or the nodes of one of its inventories.
 
-import { get } from "./api";
-import type { Inventory } from "./types";
+import { Answer } from "./asked.svelte";
+import type { Inventories } from "./generated";
 
 class Nodes {
-  all = $state<Inventory[]>([]);
+  #answer = new Answer<Inventories>();
+
+  /** Without an answer there is nothing to choose from. */
+  all = $derived(this.#answer.value?.inventories ?? []);
   /** Name of the inventory; empty: the daemon's own ports. */
   chosen = $state("");
 
   inventory = $derived(this.all.find(({ name }) => name === this.chosen));
 
-  async load(): Promise<void> {
-    try {
-      this.all = (await get<{ inventories: Inventory[] }>("/inventories")).inventories;
-    } catch {
-      // Nothing to choose from, then.
-      this.all = [];
-    }
-  }
+  load = (): Promise<void> => this.#answer.ask("/inventories");
 
   /** Where a port of the profile is; undefined: the inventory has none of that name. */
   place(port: string): string | undefined {

@@ -1,6 +1,8 @@
 // Packet text (docs/reference/packets.md) taken apart just so far that one field can be set; the
 // daemon understands it.
 
+import type { Layer } from "./types";
+
 export interface TextLayer {
   name: string;
   /** A key of undefined: positional, as in `text("hello")`. */
@@ -83,4 +85,18 @@ export function withoutLayer(packet: string, at: number): string {
   const layers = layersOf(packet);
   layers.splice(at, 1);
   return textOf(layers);
+}
+
+/** What an octet of the frame belongs to: the layer, and the smallest of its fields there. */
+export function fieldAt(layers: Layer[], octet: number) {
+  const layer = layers.findIndex(
+    ({ offset, length }) => octet >= offset && octet < offset + length,
+  );
+  const [field] = (layers[layer]?.fields ?? [])
+    .filter(
+      ({ bit_offset, bits }) =>
+        bits > 0 && bit_offset < octet * 8 + 8 && bit_offset + bits > octet * 8,
+    )
+    .sort((a, b) => a.bits - b.bits);
+  return layer < 0 ? null : { layer, field };
 }

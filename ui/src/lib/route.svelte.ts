@@ -32,6 +32,11 @@ class Route {
     this.params = Object.fromEntries(new URLSearchParams(query));
   }
 
+  /** Which of so many is chosen, from 0; in the address from 1. */
+  index(key: string, count: number): number {
+    return Math.min(Math.max(Number(this.params[key] ?? 1) - 1, 0), Math.max(count - 1, 0));
+  }
+
   go(page: PageId, params: Record<string, string> = {}): void {
     location.hash = href(page, params);
   }

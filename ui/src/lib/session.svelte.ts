@@ -80,5 +80,13 @@ class Session {
   }
 }
 
+/** Whether a key is a command: alone, outside of what is typed into. */
+export function isCommand(event: KeyboardEvent): boolean {
+  const typing = (event.target as HTMLElement).closest(
+    "input, select, textarea, dialog, [contenteditable]",
+  );
+  return session.shortcuts && !event.ctrlKey && !event.metaKey && !event.altKey && !typing;
+}
+
 export const session = new Session();
 export const remembered = stored;

@@ -1,0 +1,64 @@
+// What is asked of the daemon, and why it was refused: once for all pages and forms.
+
+import { get, linesOf, messageOf } from "./api";
+import { session } from "./session.svelte";
+
+/** The latest answer to a question that is asked again and again. */
+export class Answer<T> {
+  value = $state.raw<T | null>(null);
+  /** Why there is none, or no newer one. */
+  problem = $state<string>();
+  #asked = 0;
+
+  /** What was answered to an earlier question meanwhile is not taken. */
+  async ask(path: string): Promise<void> {
+    const asked = ++this.#asked;
+    try {
+      const value = await get<T>(path);
+      if (asked === this.#asked) [this.value, this.problem] = [value, undefined];
+    } catch (error) {
+      if (asked === this.#asked) this.problem = messageOf(error);
+    }
+  }
+
+  /** Of an answer that does not change: only where there is none. */
+  async once(path: string): Promise<void> {
+    if (this.#asked) return;
+    await this.ask(path);
+    if (this.problem) this.#asked = 0;
+  }
+
+  forget(): void {
+    this.#asked++;
+    [this.value, this.problem] = [null, undefined];
+  }
+}
+
+/** What a form asks for: whether it is under way, and what was said against it. */
+export class Request {
+  busy = $state(false);
+  refused = $state.raw<string[]>([]);
+
+  async send(what: () => Promise<void>): Promise<void> {
+    [this.busy, this.refused] = [true, []];
+    try {
+      await what();
+    } catch (error) {
+      this.refused = linesOf(error);
+    } finally {
+      this.busy = false;
+    }
+  }
+}
+
+/** What a button does; a refusal that belongs to no field is shown at the edge of the page.
+ * Returns whether it was done. */
+export async function attempt(what: () => Promise<unknown>): Promise<boolean> {
+  try {
+    await what();
+    return true;
+  } catch (error) {
+    session.tell("bad", messageOf(error));
+    return false;
+  }
+}
