@@ -1,18 +1,7 @@
 // The part of the draft that attacks.
 
-import { assign, draft, type Part } from "./draft.svelte";
-
-export interface Attack extends Part {
-  rules?: string | string[];
-  template?: string;
-  port?: string;
-  port2?: string;
-  sid?: string | string[];
-  rate?: unknown;
-  repeat?: unknown;
-  engine?: string;
-  near_miss?: string;
-}
+import { assign, draft } from "./draft.svelte";
+import type { Attack } from "./generated";
 
 export const attacksOf = (): Attack[] => draft.parts("attack");
 

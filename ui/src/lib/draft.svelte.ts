@@ -2,6 +2,7 @@
 // which each page shows a kind. It is kept in this browser, and checked by the daemon as it changes.
 
 import { ApiError, linesOf, messageOf, post, told } from "./api";
+import type { Checked } from "./generated";
 import { nodes } from "./nodes.svelte";
 import type { PageId } from "./route.svelte";
 import { remembered, store } from "./session.svelte";
@@ -97,13 +98,6 @@ function kept(): Profile {
     // What was kept is of no use: begin anew.
   }
   return structuredClone(EXAMPLE);
-}
-
-interface Checked {
-  ok: boolean;
-  problems: Problem[];
-  profile: Profile | null;
-  summary?: unknown;
 }
 
 class Draft {

@@ -3,8 +3,10 @@
 
 import { BASE, get, post } from "./api";
 import { attempt } from "./asked.svelte";
+import type { Stats } from "./generated";
 import { servers, socketTo } from "./servers.svelte";
 import { session } from "./session.svelte";
+import type { Line } from "../parts/Chart.svelte";
 import type { Lease, LoggedRequest, Report, Run, Sample } from "./types";
 
 /** Points of a series; when it is full every other one goes, so that a day still fits on a chart. */
@@ -268,7 +270,7 @@ class Live {
   /** What happened before this page looked. */
   async #before(run: string, series: Series): Promise<void> {
     try {
-      const { report } = await get<{ report: Report | null }>(`/runs/${run}/stats`);
+      const { report } = await get<Stats>(`/runs/${run}/stats`);
       if (!report) return;
       const first = series.t[0] ?? Infinity;
       const earlier = report.series.filter((sample) => sample.t_s < first - 0.2).slice(-POINTS / 2);
@@ -351,6 +353,18 @@ function thin(series: Series): void {
     for (const key of ["p50", "p99"] as const) line[key] = half(line[key]);
   }
 }
+
+/** What the first ports sent and received, for a chart. */
+export const portLines = (series: Series | null, bits = false): Line[] =>
+  (series?.ports ?? []).slice(0, 4).flatMap((port, i): Line[] => [
+    { label: `${port.name} sent`, values: bits ? port.tx_bps : port.tx_pps, color: i * 2 },
+    {
+      label: `${port.name} received`,
+      values: bits ? port.rx_bps : port.rx_pps,
+      color: i * 2 + 1,
+      dashed: true,
+    },
+  ]);
 
 /** What a run sends: its kind, and of a mix its parts. */
 export function kindOf({ kind, parts }: Run): string {

@@ -1,13 +1,7 @@
 // The part of the draft that replays captures.
 
-import { assign, draft, scalar, type Part } from "./draft.svelte";
-
-export interface Replay extends Part {
-  files?: string | string[];
-  port?: string;
-  port2?: string;
-  loops?: unknown;
-}
+import { assign, draft, scalar } from "./draft.svelte";
+import type { Replay } from "./generated";
 
 export const replaysOf = (): Replay[] => draft.parts("replay");
 

@@ -84,3 +84,15 @@ export function asPps(rate: unknown): number | null {
   const scale: Record<string, number> = { "": 1, k: 1e3, m: 1e6, g: 1e9 };
   return Number(match[1]) * (scale[(match[2] ?? "").toLowerCase()] ?? 1);
 }
+
+/** With so many decimals, as times of packets are compared digit by digit. */
+export const decimals = (value: number | null | undefined, digits: number): string =>
+  known(value) ? value.toFixed(digits) : "–";
+
+/** From one value to another: +12.5 %. */
+export function change(from: number, to: number): string {
+  if (from === to) return "same";
+  if (from === 0) return "new";
+  const by = (to - from) / Math.abs(from);
+  return `${by > 0 ? "+" : "−"}${Math.abs(by * 100).toFixed(1)}${THIN}%`;
+}
