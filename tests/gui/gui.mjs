@@ -467,7 +467,7 @@ const steps = {
   async "a run that falls behind says so in red while it goes on"(page) {
     // More than any machine sends: nobody waits for a slow one.
     const stream = { name: "too fast", packet: "eth/ipv4/udp", size: 64, rate: "10000 Mpps" };
-    const { run } = await ask(page, "/runs", "POST", { owner: "alice", profile: { duration: "5 min", ports: { A: "null:" }, stream: [stream] } });
+    const { run } = await ask(page, "/runs", "POST", { owner: "alice", name: "too fast", profile: { duration: "5 min", ports: { A: "null:" }, stream: [stream] } });
     await page.goto(`${url}/#/run?id=${run.id}`);
     const notice = page.getByTestId("behind");
     await notice.getByText(/sent [^%]* of [^%]* frames asked so far/).waitFor();
@@ -484,6 +484,18 @@ const steps = {
     assert.ok(colours.every((colour) => colour === colours[0]), `${colours} are red`);
     await page.getByLabel("Pages").getByText("behind schedule").first().waitFor({ state: "attached" });
     if (shots) await page.screenshot({ path: `${shots}/behind.png` });
+    // So do all other views of it, also when it is opened from the list of runs.
+    await page.goto(`${url}/#/servers`);
+    await page.getByText("running, behind").waitFor();
+    await page.goto(`${url}/#/conversations?id=${run.id}`);
+    await page.getByText("running, behind").waitFor();
+    await page.goto(`${url}/#/runs`);
+    const row = page.locator(".list tbody tr").first();
+    await row.getByText("running, behind").waitFor();
+    await row.getByRole("button", { name: "too fast" }).click();
+    await notice.getByText(/asked so far/).waitFor();
+    await page.getByRole("link", { name: "Watch" }).click();
+    await notice.waitFor();
     await page.getByRole("button", { name: "Stop", exact: true }).click();
     await page.getByRole("link", { name: "Report", exact: true }).waitFor();
     // One that keeps its schedule says nothing of the kind.
