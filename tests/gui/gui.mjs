@@ -519,9 +519,9 @@ const steps = {
     await page.getByText(/max_rate|"fast"/).first().waitFor();
     await field("Highest rate").fill("1 kpps");
     await field("Rest between trials, seconds").fill("0");
-    await field("trial s").fill("long");
-    await page.locator(".field", { has: field("trial s") }).locator(".problem").waitFor();
-    await field("trial s").fill("0.5");
+    await field("Trial (s)").fill("long");
+    await page.locator(".field", { has: field("Trial (s)") }).locator(".problem").waitFor();
+    await field("Trial (s)").fill("0.5");
     await until(async () => /in 7200 trials/.test(await estimate.textContent()), "an hour of trials of half a second");
     await page.getByRole("button", { name: "Start the test" }).click();
     await page.waitForURL(/#\/tests\?id=/);
@@ -536,9 +536,9 @@ const steps = {
     await field("Method").selectOption("rfc2544");
     await field("Port A").fill("loop:gui-test,virtual,drain=10kpps,buffer=50");
     await field("Highest rate").fill("100 kpps");
-    await field("tests").fill("throughput");
-    await field("frame sizes").fill("64");
-    await field("trial s").fill("1");
+    await field("Tests").fill("throughput");
+    await field("Frame sizes").fill("64");
+    await field("Trial (s)").fill("1");
     await until(async () => /trials/.test(await estimate.textContent()), "it is estimated");
     await page.getByRole("button", { name: "Start the test" }).click();
     await page.waitForURL(/#\/tests\?id=/);

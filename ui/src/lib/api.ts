@@ -86,12 +86,12 @@ export const upload = async (name: string, octets: Blob): Promise<void> =>
   void (await ask("PUT", `/files/${encodeURIComponent(name)}`, octets, "application/octet-stream"));
 
 /** A problem with what was expected and what to try, a line each. */
-export const told = (problem: Problem | undefined): string | undefined =>
+export const problemText = (problem: Problem | undefined): string | undefined =>
   problem && [problem.message, ...(problem.details ?? [])].join("\n");
 
 /** What an error says of one thing that was asked. */
 export const firstOf = (error: unknown): string =>
-  error instanceof ApiError ? (told(error.details[0]) ?? error.message) : messageOf(error);
+  error instanceof ApiError ? (problemText(error.details[0]) ?? error.message) : messageOf(error);
 
 /** All that an error says, a line each. */
 export const linesOf = (error: unknown): string[] =>

@@ -1,16 +1,16 @@
-// What is asked of the daemon, and why it was refused: once for all pages and forms.
+// Requests to the daemon, and why they were refused: for all pages, forms and buttons.
 
 import { get, linesOf, messageOf } from "./api";
 import { session } from "./session.svelte";
 
-/** The latest answer to a question that is asked again and again. */
+/** The latest answer to a request that is repeated. */
 export class Answer<T> {
   value = $state.raw<T | null>(null);
   /** Why there is none, or no newer one. */
   problem = $state<string>();
   #asked = 0;
 
-  /** What was answered to an earlier question meanwhile is not taken. */
+  /** An answer that an earlier request gets later is dropped. */
   async ask(path: string): Promise<void> {
     const asked = ++this.#asked;
     try {
@@ -21,7 +21,7 @@ export class Answer<T> {
     }
   }
 
-  /** Of an answer that does not change: only where there is none. */
+  /** For an answer that does not change: asks only while there is none. */
   async once(path: string): Promise<void> {
     if (this.#asked) return;
     await this.ask(path);
@@ -34,7 +34,7 @@ export class Answer<T> {
   }
 }
 
-/** What a form asks for: whether it is under way, and what was said against it. */
+/** The request of a form: whether it is under way, and the reasons of a refusal. */
 export class Request {
   busy = $state(false);
   refused = $state.raw<string[]>([]);

@@ -1,7 +1,7 @@
 // The profile that is being edited: one mix of streams, flows, replays, attacks and a capture, of
 // which each page shows a kind. It is kept in this browser, and checked by the daemon as it changes.
 
-import { ApiError, linesOf, messageOf, post, told } from "./api";
+import { ApiError, linesOf, messageOf, post, problemText } from "./api";
 import type { Checked } from "./generated";
 import { nodes } from "./nodes.svelte";
 import type { PageId } from "./route.svelte";
@@ -181,7 +181,7 @@ class Draft {
 
   /** What is wrong at a place: `stream[0].rate`; also with what is inside of it. */
   at(path: string): string | undefined {
-    return told(this.problems.find((problem) => inside(placeOf(problem), path)));
+    return problemText(this.problems.find((problem) => inside(placeOf(problem), path)));
   }
 
   /** The same; or what is wrong with these words, where the daemon names them and no place, or that
@@ -193,7 +193,7 @@ class Draft {
       .map((word) => JSON.stringify(String(word)));
     return (
       this.at(path) ??
-      told(
+      problemText(
         this.problems.find(
           ({ path = "", message }) =>
             (!path || path.startsWith("pool[")) && words.some((word) => message.includes(word)),

@@ -18,14 +18,14 @@ export const applications = new Known();
 export const templatesOf = (): Template[] => draft.profile.template ?? [];
 export const poolsOf = (): Pool[] => draft.profile.pool ?? [];
 
-/** Where clients and servers stand, while nobody has said: the first port, and the second. */
+/** Until ports are chosen, clients are on the first one and servers on the second. */
 function stand(): void {
   const [first, second] = draft.portNames;
-  const said = draft.profile.flows ?? {};
+  const chosen = draft.profile.flows ?? {};
   draft.profile.flows = {
-    ...(first && !said.clients && !said.servers ? { clients: first } : {}),
-    ...(second && !said.clients && !said.servers ? { servers: second } : {}),
-    ...said,
+    ...(first && !chosen.clients && !chosen.servers ? { clients: first } : {}),
+    ...(second && !chosen.clients && !chosen.servers ? { servers: second } : {}),
+    ...chosen,
   };
 }
 

@@ -1,4 +1,4 @@
-// Which field of a form a refusal is about, so that it is told there.
+// Which field of a form a refusal is about, so that it is shown there.
 
 export interface Place {
   /** What the daemon calls it: `duration_s: expected ...`, `port eth1: filter "...": ...`. */
@@ -35,7 +35,7 @@ export function placed<K extends string>(lines: string[], fields: Record<K, Plac
     }
     const text = [first, ...more.map((each) => each.trim())].join("\n");
     found.at[field] = found.at[field] ? `${found.at[field]}\n${text}` : text;
-    // Who holds a port is told with a way to its page.
+    // A port that is held is shown with a link to the page of ports.
     if (/: held by /.test(line)) found.rest.push(line);
   }
   return found;

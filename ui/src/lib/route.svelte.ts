@@ -32,7 +32,7 @@ class Route {
     this.params = Object.fromEntries(new URLSearchParams(query));
   }
 
-  /** Which of so many is chosen, from 0; in the address from 1. */
+  /** The chosen place among `count`, from 0; the address counts from 1. */
   index(key: string, count: number): number {
     return Math.min(Math.max(Number(this.params[key] ?? 1) - 1, 0), Math.max(count - 1, 0));
   }

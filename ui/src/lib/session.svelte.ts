@@ -1,4 +1,4 @@
-// What holds for the whole page: who we are to the daemon, how the page looks, what was told last.
+// State of the whole page: the login, how the page looks, the latest messages.
 
 import type { Info } from "./types";
 

@@ -1,4 +1,4 @@
-// What a table shows: its columns as values, which `parts/Table.svelte` draws for rows of any kind.
+// Columns of tables as values: what each shows of a row, and how. `parts/Table.svelte` draws them.
 
 import type { Snippet } from "svelte";
 
@@ -7,7 +7,7 @@ export interface Column<R> {
   id: string;
   /** Empty: buttons. */
   title: string;
-  /** Behind the title, where no figure has its own. */
+  /** Shown after the title, where figures have none. */
   unit?: string;
   /** In full, where the title is short. */
   help?: string;
@@ -19,19 +19,21 @@ export interface Column<R> {
   full?: (row: R) => string | null | undefined;
   /** Why its figure is red, for those who point at it or cannot see colours. */
   why?: (row: R) => string | undefined;
-  /** The page of the daemon or of this one to which it leads. */
+  /** Where its text leads. */
   href?: (row: R) => string | undefined;
   tone?: (row: R) => Tone | undefined;
   /** A figure: aligned to the right, sorted from the largest. */
   num?: boolean;
   mono?: boolean;
   muted?: boolean;
-  /** What the row is: where rows are cards it stands above the figures. */
+  /** Names the row; above its figures where rows are cards. */
   heading?: boolean;
   /** Cut where it is too long for its width. */
   cut?: boolean;
+  /** Takes the width that other columns leave, and no more. */
+  fill?: boolean;
   sortable?: boolean;
-  /** As those of grid columns, where only rows in sight are drawn. */
+  /** As those of CSS grid columns, where only rows in sight are drawn. */
   width?: string;
   /** Its width in a narrow window; null: it is not there. */
   narrow?: string | null;
@@ -57,7 +59,7 @@ export function sortedBy<R>(columns: Column<R>[], sort: Sort, id: string): Sort 
   return { by: id, ascending: id === sort.by ? !sort.ascending : !column?.num };
 }
 
-/** How many rows are drawn before and behind those in sight. */
+/** Rows drawn before and after those in sight, so that a short scroll finds them. */
 export const AROUND = 6;
 
 export const ROW_HEIGHT = 38;

@@ -46,7 +46,7 @@ export function nanos(value: number | null | undefined): string {
   return scaled(value, "s", ["n", "µ", "m", ""]);
 }
 
-/** Without the noughts that tell nothing, for axes: 2 kpps, 1.5 kpps. */
+/** Without trailing zeros, for axes: 2 kpps, 1.5 kpps. */
 export const short = (text: string): string =>
   text.replace(/(\.\d*?)0+(?=\u202f)/, "$1").replace(/\.(?=\u202f)/, "");
 
@@ -85,7 +85,7 @@ export function asPps(rate: unknown): number | null {
   return Number(match[1]) * (scale[(match[2] ?? "").toLowerCase()] ?? 1);
 }
 
-/** With so many decimals, as times of packets are compared digit by digit. */
+/** A fixed number of decimals: times of packets are compared digit by digit. */
 export const decimals = (value: number | null | undefined, digits: number): string =>
   known(value) ? value.toFixed(digits) : "–";
 
@@ -96,3 +96,16 @@ export function change(from: number, to: number): string {
   const by = (to - from) / Math.abs(from);
   return `${by > 0 ? "+" : "−"}${Math.abs(by * 100).toFixed(1)}${THIN}%`;
 }
+
+/** The title of a figure that has its unit, by the daemon's name: `loss_ratio` is Loss. */
+export function titled(name: string): string {
+  const words = name
+    .replace(/_(s|ns)$/, "")
+    .replace(/_ratio$/, "")
+    .replaceAll("_", " ");
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+/** The label of a number that is typed: `trial_s` is Trial (s). */
+export const labelled = (name: string): string =>
+  titled(name) + (/_(s|ns)$/.exec(name)?.[0].replace("_", " (").concat(")") ?? "");
