@@ -44,7 +44,7 @@ export interface SourceLine {
   isBehind: boolean;
 }
 
-/** Not reactive itself: whoever draws it looks at `version`. */
+/** Not reactive: an effect that draws it depends on `version`. */
 export interface Series {
   t: number[];
   ports: PortLine[];
@@ -283,16 +283,8 @@ class Live {
       };
       for (const sample of earlier) addSample(old, sample);
       series.t.unshift(...old.t);
-      series.ports.forEach((line, i) => {
-        for (const key of ["tx_pps", "tx_bps", "rx_pps", "rx_bps"] as const)
-          line[key].unshift(...(old.ports[i]?.[key] ?? []));
-      });
-      series.streams.forEach((line, i) => {
-        for (const key of ["tx_pps", "rx_pps"] as const)
-          line[key].unshift(...(old.streams[i]?.[key] ?? []));
-        for (const key of ["p50", "p99"] as const)
-          line[key].unshift(...(old.streams[i]?.[key] ?? []));
-      });
+      const before = valuesOf(old);
+      valuesOf(series).forEach((values, i) => values.unshift(...(before[i] ?? [])));
       this.version++;
     } catch {
       // The chart begins now, then.
@@ -342,15 +334,17 @@ class Live {
   }
 }
 
+/** All that is drawn of a series, line by line. */
+const valuesOf = ({ ports, streams }: Series): (number | null)[][] => [
+  ...ports.flatMap((line) => [line.tx_pps, line.tx_bps, line.rx_pps, line.rx_bps]),
+  ...streams.flatMap((line) => [line.tx_pps, line.rx_pps, line.p50, line.p99]),
+];
+
 function thin(series: Series): void {
-  const half = <T>(of: T[]): T[] => of.filter((_, i) => i % 2 === 1);
-  series.t = half(series.t);
-  for (const line of series.ports)
-    for (const key of ["tx_pps", "tx_bps", "rx_pps", "rx_bps"] as const)
-      line[key] = half(line[key]);
-  for (const line of series.streams) {
-    for (const key of ["tx_pps", "rx_pps"] as const) line[key] = half(line[key]);
-    for (const key of ["p50", "p99"] as const) line[key] = half(line[key]);
+  for (const values of [series.t, ...valuesOf(series)]) {
+    const half = values.filter((_, i) => i % 2 === 1);
+    values.length = 0;
+    (values as (number | null)[]).push(...half);
   }
 }
 
