@@ -65,10 +65,8 @@ const COMMAND_LINE: (&str, &[&str]) = (
     "the command line belongs to squall-cli",
     &["clap", "clap_complete", "clap_mangen", "ratatui", "crossterm", "indicatif"],
 );
-const TOML: (&str, &[&str]) = (
-    "profiles are read by squall-profile and squall-import",
-    &["toml", "toml_edit", "serde-saphyr", "serde_yaml"],
-);
+const TOML: (&str, &[&str]) =
+    ("profiles are read by squall-profile", &["toml", "toml_edit", "serde-saphyr", "serde_yaml"]);
 
 const NOW: (&str, &[&str]) = (
     "time comes in as an argument (`now: Nanos`), so that a test can hold the clock",
@@ -115,7 +113,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 2,
-        crates: &["squall-import", "squall-tcp", "squall-host", "squall-measure", "squall-ids"],
+        crates: &["squall-tcp", "squall-host", "squall-measure", "squall-ids"],
         may_use: &[],
         rows_below: 2,
         must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE],
@@ -271,6 +269,15 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
+        // A session for each trial, here or on nodes, whose controller is a process.
+        crates: &["squall-trials"],
+        may_use: &[],
+        rows_below: 6,
+        must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[SOCKETS],
+    },
+    Row {
+        number: 6,
         // What a run is to OTG, and the translation of its messages; what carries them is above.
         crates: &["squall-otg", "squall-trex"],
         may_use: &["squall-control"],
@@ -307,7 +314,14 @@ const TABLE: &[Row] = &[
     Row {
         number: 7,
         crates: &["squall-server"],
-        may_use: &["squall", "squall-control", "squall-editor", "squall-otg", "squall-trex"],
+        may_use: &[
+            "squall",
+            "squall-control",
+            "squall-trials",
+            "squall-editor",
+            "squall-otg",
+            "squall-trex",
+        ],
         rows_below: 0,
         must_not: &[PYTHON, COMMAND_LINE],
         must_not_call: &[],
@@ -316,7 +330,7 @@ const TABLE: &[Row] = &[
         number: 7,
         crates: &["squall-py"],
         // Of the editor what writes a profile as Python.
-        may_use: &["squall", "squall-editor", "squall-otg", "squall-trex"],
+        may_use: &["squall", "squall-trials", "squall-editor", "squall-otg", "squall-trex"],
         rows_below: 0,
         must_not: &[HTTP, COMMAND_LINE, TOML, SYSTEM],
         must_not_call: &[],
@@ -326,6 +340,7 @@ const TABLE: &[Row] = &[
         crates: &["squall-cli"],
         may_use: &[
             "squall",
+            "squall-trials",
             "squall-compare",
             "squall-server",
             "squall-options",

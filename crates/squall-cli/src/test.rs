@@ -6,12 +6,8 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use squall::{
-    Error, Profile,
-    render::human,
-    trials::{self, Between, Place, Test, compare_results},
-    units::Rate,
-};
+use squall::{Error, Profile, render::human, units::Rate};
+use squall_trials::{Between, Place, Test, compare_results};
 
 use squall_method::{
     Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, ab, capacity,
@@ -127,7 +123,7 @@ struct Nodes {
     nodes: Option<PathBuf>,
 }
 
-fn place(nodes: &mut Option<trials::Nodes>) -> Place<'_> {
+fn place(nodes: &mut Option<squall_trials::Nodes>) -> Place<'_> {
     nodes.as_mut().map_or(Place::Here, Place::Nodes)
 }
 
@@ -147,7 +143,7 @@ fn ab(args: &Ab) -> Result<ExitCode, Error> {
         (false, false) => {
             let mut options = args.options.run.clone();
             options.duration = args.duration;
-            let comparison = trials::Comparison {
+            let comparison = squall_trials::Comparison {
                 a: Profile::load(&args.a)?,
                 b: Profile::load(&args.b)?,
                 settings: args.settings.clone(),
@@ -373,7 +369,7 @@ impl Common {
         &self,
         method: &Method,
         signals: &Signals,
-    ) -> Result<(Profile, Option<trials::Nodes>), Error> {
+    ) -> Result<(Profile, Option<squall_trials::Nodes>), Error> {
         let known = self.profile.as_ref().map(Profile::load).transpose()?;
         let start =
             |inventory: &PathBuf| cluster::nodes(inventory, known.as_ref(), self.dry_run, signals);

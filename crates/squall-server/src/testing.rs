@@ -10,8 +10,8 @@ use squall::{
     conversations::Flows,
     method::{Bounds, Estimate, Outcome, Recorded, Status, Trial, Watch},
     report::{EndedBy, VerdictStatus},
-    trials::{Began, Test},
 };
+use squall_trials::{Began, Test};
 
 use crate::{
     Refusal,

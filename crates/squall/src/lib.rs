@@ -51,7 +51,6 @@ mod session;
 mod sources;
 pub mod speaking;
 pub mod totals;
-pub mod trials;
 
 pub use capture::Capture;
 pub use cpus::allowed as allowed_cpus;

@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 use squall::{
     Profile, RunOptions, Session,
     method::{About, Estimate, Method, Outcome, Patience, render},
-    trials::{Between, Test},
 };
+use squall_trials::{Between, Test};
 
 use super::{
     Body, Named, Operation, Routes,

@@ -5,7 +5,7 @@ use squall_profile::{Arrival, Flows, Ramp, Said, Says, Template};
 use squall_units::Nanos;
 
 /// The flows of one trial.
-pub(super) fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<Flows, Halt> {
+pub(crate) fn loaded(flows: &Flows, load: &FlowLoad, duration_s: f64) -> Result<Flows, Halt> {
     let mut flows = Flows { limit: load.limit, ..flows.clone() };
     if let Some(http) = load.http {
         // What others begin, the exchange of the test does not.

@@ -6,8 +6,8 @@ use squall_method::{
     Delay, FlowsMeasured, Lane, LaneMeasured, Measured, PortMeasured, ReceiverMeasured, Trial,
 };
 
-use super::Ran;
-use crate::{
+use crate::Ran;
+use squall::{
     Error,
     report::{
         Distribution, PortReport, Reason, ReasonCode, ReceiverRx, Report, StreamReport,
@@ -22,7 +22,7 @@ const LATE_NS: f64 = 10e6;
 
 /// # Errors
 /// Reports that are not of one run.
-pub(super) fn measured(trial: &Trial, mut ran: Ran) -> Result<Measured, Error> {
+pub(crate) fn measured(trial: &Trial, mut ran: Ran) -> Result<Measured, Error> {
     let whole = ran.whole()?;
     let mut lane = |lane: &Lane| {
         let stream = whole.streams.iter().find(|stream| stream.name == lane.name);
@@ -40,7 +40,7 @@ pub(super) fn measured(trial: &Trial, mut ran: Ran) -> Result<Measured, Error> {
 ///
 /// # Errors
 /// Reports that are not of one run.
-pub(super) fn measured_whole(ran: &Ran) -> Result<Measured, Error> {
+pub(crate) fn measured_whole(ran: &Ran) -> Result<Measured, Error> {
     let whole = ran.whole()?;
     let lane = |stream: &StreamReport| ran.lane(stream.asked_pps.unwrap_or(stream.tx_pps), stream);
     let signed = whole.streams.iter().filter(|stream| stream.rx.is_some());
@@ -56,7 +56,7 @@ impl Ran {
         match &self.reports[..] {
             [(_, one)] => Ok(one.clone()),
             [] => Ok(Report::default()),
-            all => crate::whole(all.to_vec()).map_err(|apart| {
+            all => squall::whole(all.to_vec()).map_err(|apart| {
                 let text = format!("{apart}\n  try one version of Squall on all nodes");
                 Error::Environment(text)
             }),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use squall_method::Method;
 use squall_profile::{Format, Profile};
 
-use crate::Error;
+use squall::Error;
 
 /// Traffic between ports, for a test without a profile: UDP from each port to the next one, or
 /// flows between clients on the first port and servers on the second.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use squall_method::{Method, Recorded, Rig};
 
-use crate::Error;
+use squall::Error;
 
 /// The first line: which test it is. Only the same test goes on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

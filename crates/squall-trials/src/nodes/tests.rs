@@ -4,12 +4,10 @@ use squall_method::{Halt, Measured, Runner, Trial};
 use squall_profile::Format;
 
 use super::*;
-use crate::{
-    report::{
-        Distribution, NodeClock, PortReport, Sample, StartReport, StreamReport, StreamRx,
-        StreamSample, Verdict, VerdictStatus,
-    },
-    trials::{Place, Trials},
+use crate::{Place, Trials};
+use squall::report::{
+    Distribution, NodeClock, PortReport, Sample, StartReport, StreamReport, StreamRx, StreamSample,
+    Verdict, VerdictStatus,
 };
 
 type Checked = Result<(), Box<dyn std::error::Error>>;

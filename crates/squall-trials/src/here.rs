@@ -7,11 +7,11 @@ use std::{
 
 use squall_method::{Action, Second};
 
-use super::{Job, PATIENCE, Ran};
-use crate::{Error, Run, Session};
+use crate::{Job, PATIENCE, Ran};
+use squall::{Error, Run, Session};
 
-/// As [`super::Place::run`].
-pub(super) fn run(job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Ran>, Error> {
+/// As [`crate::Place::run`].
+pub(crate) fn run(job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Ran>, Error> {
     let mut run = Session::new(job.profile).with(job.options)?.open()?.start()?;
     let mut acting = Acting::of(job.action);
     let mut seconds = Seconds::until(job.seconds_s);
@@ -79,17 +79,17 @@ impl Seconds {
 }
 
 /// The action of a trial, before and while it runs.
-pub(super) struct Acting<'a> {
+pub(crate) struct Acting<'a> {
     waiting: Option<&'a Action>,
     running: Option<Child>,
 }
 
 impl<'a> Acting<'a> {
-    pub(super) fn of(action: Option<&'a Action>) -> Self {
+    pub(crate) fn of(action: Option<&'a Action>) -> Self {
         Self { waiting: action, running: None }
     }
 
-    pub(super) fn look(&mut self, elapsed_s: f64) {
+    pub(crate) fn look(&mut self, elapsed_s: f64) {
         let Some(action) = self.waiting.take_if(|action| elapsed_s >= action.at_s) else { return };
         let mut command = Command::new("sh");
         command.args(["-c", &action.command]).stdin(Stdio::null()).stdout(Stdio::null());
@@ -98,7 +98,7 @@ impl<'a> Acting<'a> {
     }
 
     /// Not waited for without end: a command that hangs is ended.
-    pub(super) fn end(self) {
+    pub(crate) fn end(self) {
         if let Some(mut child) = self.running
             && !matches!(child.try_wait(), Ok(Some(_)))
         {

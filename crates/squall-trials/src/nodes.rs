@@ -22,8 +22,8 @@ use squall_method::Second;
 use squall_options::RunOptions;
 use squall_profile::Profile;
 
-use super::{Job, PATIENCE, Ran, here::Acting};
-use crate::{Address, Error, report::Report};
+use crate::{Job, PATIENCE, Ran, here::Acting};
+use squall::{Address, Error, report::Report};
 
 /// How long the controller may take.
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +161,7 @@ impl Nodes {
     }
 
     /// `A = node1/af_packet:eth1`, of each port.
-    pub(super) fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         let place = |place: &NodePort| format!("{}/{}", place.node, place.address);
         let port = |(port, places): &(String, Vec<NodePort>)| {
             let places: Vec<String> = places.iter().map(place).collect();
@@ -171,7 +171,7 @@ impl Nodes {
     }
 
     /// Puts the profile's ports on nodes.
-    pub(super) fn place(&self, profile: &mut Profile) -> Result<(), Error> {
+    pub(crate) fn place(&self, profile: &mut Profile) -> Result<(), Error> {
         for port in &mut profile.ports {
             let Some((_, places)) = self.places.iter().find(|(name, _)| *name == port.name) else {
                 let known: Vec<&str> = self.ports().collect();
@@ -192,14 +192,14 @@ impl Nodes {
                 )));
             }
             let nodes: Vec<&str> = places.iter().map(|place| place.node.as_str()).collect();
-            port.address = format!("{}:{}", crate::ELSEWHERE, nodes.join("+"));
+            port.address = format!("{}:{}", squall::ELSEWHERE, nodes.join("+"));
         }
         Ok(())
     }
 
     /// What the link of each port of the profile carries, bits per second: that of all nodes which
     /// share it.
-    pub(super) fn speeds(&self, profile: &Profile) -> Vec<Option<u64>> {
+    pub(crate) fn speeds(&self, profile: &Profile) -> Vec<Option<u64>> {
         let speed = |port: &squall_profile::Port| {
             let (_, places) = self.places.iter().find(|(name, _)| *name == port.name)?;
             places.iter().map(NodePort::speed_bps).sum()
@@ -207,8 +207,8 @@ impl Nodes {
         profile.ports.iter().map(speed).collect()
     }
 
-    /// As [`super::Place::run`].
-    pub(super) fn run(
+    /// As [`crate::Place::run`].
+    pub(crate) fn run(
         &mut self,
         job: Job<'_>,
         stop: &dyn Fn() -> bool,

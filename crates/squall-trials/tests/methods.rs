@@ -4,8 +4,8 @@
 use squall::{
     Format, Profile, RunOptions,
     method::{Limit, Method, Outcome, Patience, Status, Unwatched, capacity, rfc2544},
-    trials::Test,
 };
+use squall_trials::Test;
 
 /// Devices for each property; SQUALL_DEVICES for more.
 fn devices() -> u64 {

@@ -1,5 +1,13 @@
-//! Trials of the standard tests, each a run of its own: what [`squall_method`] asks for, sent and
-//! measured by this machine or by the nodes of a cluster.
+//! Trials of the standard tests, each a run of its own.
+//!
+//! In goes a [`Test`]: a method, a profile, and where its trials are run ([`Place`]: by this process,
+//! or by the nodes of a cluster). Out comes the outcome of the method, or a comparison of two
+//! generators ([`Comparison`]). What a trial sends is made from the streams of the profile; what it
+//! measured is read from the reports of the runs.
+//!
+//! Does not know when a test is over, or what its next trial is: that is [`squall_method`]. Knows no
+//! command line, and of the nodes only the lines that their controller reads and writes.
+#![forbid(unsafe_code)]
 
 mod between;
 mod comparison;
@@ -30,7 +38,7 @@ use connections::loaded;
 use measured::measured;
 pub use nodes::Nodes;
 
-use crate::{Error, Session, report::Report};
+use squall::{Error, Session, report::Report};
 
 /// How often a running trial looks whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -165,7 +173,8 @@ impl Test {
     /// Runs it; `stop` is asked several times a second.
     ///
     /// ```
-    /// use squall::{Format, Profile, RunOptions, method::{Method, Patience, Unwatched, rfc2544}, trials::Test};
+    /// use squall::{Format, Profile, RunOptions, method::{Method, Patience, Unwatched, rfc2544}};
+    /// use squall_trials::Test;
     ///
     /// // A device that carries 10,000 frames/s and holds 50, in virtual time.
     /// let text = r#"
@@ -252,7 +261,7 @@ impl Began {
 
     /// The outcome with its circumstances.
     fn told(&self, outcome: Outcome, profile: String, command: &str) -> Outcome {
-        let host = crate::host().facts().map(|(name, value)| (name.to_owned(), value));
+        let host = squall::host().facts().map(|(name, value)| (name.to_owned(), value));
         Outcome {
             profile,
             squall_version: env!("CARGO_PKG_VERSION").into(),

@@ -4,8 +4,8 @@ use squall_method::{Outcome, Patience, Recorded, Status, Trial, Verdict, Watch, 
 use squall_options::RunOptions;
 use squall_profile::Profile;
 
-use super::{Began, Job, Place, error, measured::measured_whole, tell_places};
-use crate::Error;
+use crate::{Began, Job, Place, error, measured::measured_whole, tell_places};
+use squall::Error;
 
 /// Two profiles, or two devices, compared by trials in turns.
 #[derive(Clone, Debug)]
