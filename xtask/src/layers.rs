@@ -217,6 +217,15 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
+        // All backends by their addresses, and the rest of what a machine has.
+        crates: &["squall-machine"],
+        may_use: &["squall-port-linux", "squall-port-dpdk"],
+        rows_below: 4,
+        must_not: &[HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[SOCKETS],
+    },
+    Row {
+        number: 4,
         // Files, and the thread that writes them.
         crates: &["squall-capture"],
         may_use: &["squall-port", "squall-units", "squall-wire", "squall-pcap"],
@@ -226,9 +235,9 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // What needs no run: whole files, and the language of their filters.
+        // What needs no run: whole files, the language of their filters, and what they cost.
         crates: &["squall-offline"],
-        may_use: &["squall-port-linux"],
+        may_use: &["squall-port-linux", "squall-machine"],
         rows_below: 4,
         must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[THREADS, SOCKETS],
@@ -269,6 +278,15 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
+        // Short sessions that try the machine.
+        crates: &["squall-doctor"],
+        may_use: &[],
+        rows_below: 6,
+        must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[THREADS, SOCKETS],
+    },
+    Row {
+        number: 6,
         // A session for each trial, here or on nodes, whose controller is a process.
         crates: &["squall-trials"],
         may_use: &[],
@@ -289,7 +307,14 @@ const TABLE: &[Row] = &[
         number: 6,
         // A session sends; what captures is other people's programs.
         crates: &["squall-compare"],
-        may_use: &["squall", "squall-units", "squall-pcap", "squall-port", "squall-port-linux"],
+        may_use: &[
+            "squall",
+            "squall-units",
+            "squall-pcap",
+            "squall-port",
+            "squall-port-linux",
+            "squall-machine",
+        ],
         rows_below: 0,
         must_not: &[HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[],
@@ -316,6 +341,8 @@ const TABLE: &[Row] = &[
         crates: &["squall-server"],
         may_use: &[
             "squall",
+            "squall-machine",
+            "squall-offline",
             "squall-control",
             "squall-trials",
             "squall-editor",
@@ -330,7 +357,15 @@ const TABLE: &[Row] = &[
         number: 7,
         crates: &["squall-py"],
         // Of the editor what writes a profile as Python.
-        may_use: &["squall", "squall-trials", "squall-editor", "squall-otg", "squall-trex"],
+        may_use: &[
+            "squall",
+            "squall-machine",
+            "squall-offline",
+            "squall-trials",
+            "squall-editor",
+            "squall-otg",
+            "squall-trex",
+        ],
         rows_below: 0,
         must_not: &[HTTP, COMMAND_LINE, TOML, SYSTEM],
         must_not_call: &[],
@@ -340,6 +375,10 @@ const TABLE: &[Row] = &[
         crates: &["squall-cli"],
         may_use: &[
             "squall",
+            "squall-machine",
+            "squall-offline",
+            "squall-replay",
+            "squall-doctor",
             "squall-trials",
             "squall-compare",
             "squall-server",

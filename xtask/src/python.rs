@@ -284,7 +284,9 @@ pub fn options() -> String {
 /// As `ruff format` has it.
 pub fn figures() -> String {
     let mut all: Vec<Definition> = Vec::new();
-    for schema in [squall::report::schema(), squall::info::schema(), squall::edit::schema()] {
+    for schema in
+        [squall::report::schema(), squall_offline::info::schema(), squall_offline::edit::schema()]
+    {
         let schema: Value = serde_json::from_str(&schema).expect("a schema is JSON");
         for definition in types::of_schema(&schema) {
             if !all.iter().any(|known| known.name == definition.name) {

@@ -3,11 +3,8 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use squall::{
-    Error,
-    doctor::{FRAMES, Finding, State, Trial, examine},
-    lab,
-};
+use squall::{Error, lab};
+use squall_doctor::{FRAMES, Finding, State, Trial, examine};
 
 use crate::{features, output};
 

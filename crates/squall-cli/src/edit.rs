@@ -4,17 +4,17 @@ use std::{path::PathBuf, process::ExitCode};
 
 use squall::{
     Error,
-    edit::{
-        Edited, Progress, Settings, Split, edit as edit_captures,
-        edits::{
-            AddressMap, Edits, Encapsulation, Endpoints, Factor, FixLen, Key, MacPair, MacSwap,
-            Numbers, PortMap, Ttl, Vlan, VlanMode, When,
-        },
-        parse_shift, parse_vlan_mode, parse_when,
-    },
     output::Permit,
     render::human,
     units::{Nanos, parse_count},
+};
+use squall_offline::edit::{
+    Edited, Progress, Settings, Split, edit as edit_captures,
+    edits::{
+        AddressMap, Edits, Encapsulation, Endpoints, Factor, FixLen, Key, MacPair, MacSwap,
+        Numbers, PortMap, Ttl, Vlan, VlanMode, When,
+    },
+    parse_shift, parse_vlan_mode, parse_when,
 };
 
 use crate::{
@@ -387,7 +387,7 @@ fn told(edited: &Edited) -> String {
         ("Packets changed", human::count(edited.packets_changed)),
         ("Packets dropped", human::count(edited.packets_dropped)),
     ];
-    let by = |done: &squall::edit::Done| match (done.changed, done.dropped) {
+    let by = |done: &squall_offline::edit::Done| match (done.changed, done.dropped) {
         (changed, 0) => human::count(changed),
         (0, dropped) => format!("{} dropped", human::count(dropped)),
         (changed, dropped) => {

@@ -4,11 +4,11 @@ use std::{path::PathBuf, process::ExitCode};
 
 use squall::{
     Error,
-    import::{conversations, profile},
     importing::{ConversationReport, Delays, Holes, ImportOptions, Imported, Transport},
     render::human,
     units::Nanos,
 };
+use squall_offline::import::{conversations, profile};
 
 use crate::{args::TrexOptions, output};
 

@@ -9,10 +9,10 @@ use std::{
 
 use squall::{
     Error,
-    info::{Bins, Info, Progress, Settings, read},
     render::{human, info_html, info_table, info_text},
     units::Nanos,
 };
+use squall_offline::info::{Bins, Info, Progress, Settings, read};
 
 use crate::{args::command_line, drive::Signals, output, progress::ProgressLine};
 

@@ -9,9 +9,9 @@ use std::{
 use clap::Subcommand;
 use squall::{
     Error,
-    forward::forward,
     lab::{Device, DeviceKind, INTERFACES, Lab, LabError, LabOptions, SIDES, Side},
 };
+use squall_machine::forward::forward;
 
 use crate::{
     drive::Signals,

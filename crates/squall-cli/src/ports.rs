@@ -2,12 +2,10 @@
 
 use std::process::ExitCode;
 
-use squall::{
-    Error, InterfaceInfo, Permissions,
+use squall::{Error, InterfaceInfo, Permissions, render::human, units::Nanos};
+use squall_machine::{
     kinds::{KINDS, Kind},
     listing::{Listed, Listing, state, xdp_mode},
-    render::human,
-    units::Nanos,
 };
 
 use crate::{

@@ -6,14 +6,12 @@ use std::{
     process::ExitCode,
 };
 
-use squall::{
-    Error,
-    prep::{
-        Prepared,
-        cache::Cache,
-        prepare, read,
-        split::{Auto, AutoMode, By, Select, Services, Side, Split, SplitError},
-    },
+use squall::Error;
+use squall_offline::prep::{
+    Prepared,
+    cache::Cache,
+    prepare, read,
+    split::{Auto, AutoMode, By, Select, Services, Side, Split, SplitError},
 };
 
 use crate::{args::command_line, output};

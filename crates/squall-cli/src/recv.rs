@@ -7,9 +7,9 @@ use squall::{
     By, Error, FlowSettings, Pace, RunOptions, SequenceKind, SequenceKinds, Session, lab,
     render::{self, human},
     report::{EqualBins, Report},
-    selftest::{self, Floor},
     units::Nanos,
 };
+use squall_doctor::selftest::{self, Floor};
 
 use crate::{
     args::{Choice, Options, Output, command_line, parse_some, parse_time, unpromiscuous},

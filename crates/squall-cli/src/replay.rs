@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use squall::{
     Error, Profile, Session,
     options::Clock,
-    replay::{Decimal, Preview, Ramp},
     replaying::{Numbers, split::AutoMode},
     units::{Nanos, Rate, parse_count},
 };
+use squall_replay::{Decimal, Preview, Ramp};
 
 use crate::{
     args::{Choice, Options, Output, Texts, named_ports},

@@ -3,9 +3,8 @@
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use squall::{
-    Address, ELSEWHERE, InterfaceInfo, InterfaceState, Permissions, kinds, list_interfaces,
-};
+use squall::{Address, ELSEWHERE, InterfaceInfo, InterfaceState, Permissions, list_interfaces};
+use squall_machine::kinds;
 
 use crate::{Refusal, files::Files, leases::Resource};
 

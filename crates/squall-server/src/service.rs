@@ -94,7 +94,7 @@ impl Service {
         }
         // A mistake in one is told now, and not to the first user.
         Inventory::load_all(&settings.inventories)?;
-        squall::recordings::sweep();
+        squall_control::recordings::sweep();
         let acting = Acting::new()?;
         Ok(Self {
             started: SystemTime::now(),

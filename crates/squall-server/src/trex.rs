@@ -421,7 +421,7 @@ fn infos(addresses: &[String], service: &Service) -> Result<Vec<PortInfo>, Error
             .ports
             .admit(address, &service.files)
             .map_err(|refusal| Error::Usage(format!("--trex {address}: {}", refusal.message)))?;
-        let name = squall::interface_of(address);
+        let name = squall_machine::ports::interface_of(address);
         let interface = name.as_ref().and_then(|name| interfaces.iter().find(|i| i.name == *name));
         let given = address.split(",speed=").nth(1).and_then(|rest| rest.split(',').next());
         let given = given.and_then(|text| text.parse::<squall::units::Rate>().ok());

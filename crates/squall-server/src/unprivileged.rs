@@ -8,9 +8,10 @@ use std::{
 };
 
 use squall::{
-    Error, kinds,
+    Error,
     user::{NET_BIND_SERVICE, User, capabilities_of},
 };
+use squall_machine::kinds;
 
 use crate::{Settings, ports::like};
 

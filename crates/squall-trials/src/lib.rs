@@ -261,7 +261,7 @@ impl Began {
 
     /// The outcome with its circumstances.
     fn told(&self, outcome: Outcome, profile: String, command: &str) -> Outcome {
-        let host = squall::host().facts().map(|(name, value)| (name.to_owned(), value));
+        let host = squall_machine::host().facts().map(|(name, value)| (name.to_owned(), value));
         Outcome {
             profile,
             squall_version: env!("CARGO_PKG_VERSION").into(),

@@ -228,8 +228,8 @@ impl Merged {
             })
             .filter_map(|(p, made)| self.source(p, made, plan, seconds))
             .collect();
-        let now = crate::host::cpu();
-        let contention = crate::host::contention();
+        let now = squall_machine::cpu();
+        let contention = squall_machine::contention();
         let frames: u64 = ports.iter().map(|p| p.tx.packets + p.rx.packets).sum();
         let (user_s, system_s) =
             (now.user_s - context.cpu.user_s, now.system_s - context.cpu.system_s);
@@ -247,7 +247,7 @@ impl Merged {
             clock: context.clock,
             start: None,
             filter: context.filter.clone(),
-            host: crate::host::host(),
+            host: squall_machine::host(),
             verdict: Verdict::default(),
             asked: Asked {
                 duration_s: plan.stop.duration.map(Nanos::as_secs_f64),
@@ -275,7 +275,7 @@ impl Merged {
                 pressure_s: (contention.pressure_s - context.contention.pressure_s).max(0.0),
                 steal_s: (contention.steal_s - context.contention.steal_s).max(0.0),
             },
-            memory: crate::host::memory(),
+            memory: squall_machine::memory(),
             notes: plan.notes.clone(),
         };
         if !self.running {

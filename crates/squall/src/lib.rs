@@ -28,39 +28,17 @@ mod assemble;
 #[path = "no_attacks.rs"]
 pub mod attacking;
 pub mod capture;
-mod cpus;
-pub mod doctor;
 pub mod driving;
 mod error;
 mod flows;
-pub mod forward;
-mod host;
-pub mod import;
-pub mod kinds;
-pub mod listing;
-mod names;
-mod offline;
 mod played;
-mod ports;
-pub mod probe;
-pub mod recordings;
-pub mod replay;
-mod room;
-pub mod selftest;
+mod replay;
 mod session;
 mod sources;
-pub mod speaking;
 pub mod totals;
 
 pub use capture::Capture;
-pub use cpus::allowed as allowed_cpus;
 pub use error::Error;
-pub use host::{host, wall_offset};
-pub use names::Names;
-#[cfg(feature = "attacks")]
-pub use offline::scoring;
-pub use offline::{edit, info, prep};
-pub use ports::{interface_of, is_there as port_is_there, open as open_port};
 pub use session::{Amount, Held, Opened, Planned, Run, Session};
 pub use squall_apps as importing;
 #[cfg(feature = "attacks")]

@@ -1,148 +1,16 @@
-//! Captures as what is sent: where they are read from, and what became of them.
+//! What became of captures that were sent.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use squall_engine::Replayed;
 use squall_measure::{census::Share, flow};
-use squall_plan::{Plan, PlanReplay, PortLimits};
-use squall_port::ETHERNET;
-use squall_replay::{
-    Chunk, Departure, Gap, Reader, Replay, ReplayError, Survey, Timing, stats::Summary,
+use squall_plan::PlanReplay;
+use squall_replay::{Gap, Replay, ReplayError, Timing, stats::Summary};
+
+use crate::report::{
+    PortReport, ReplayEdits, ReplayFlows, ReplayPort, ReplayRead, ReplayReport, ReplayShare,
+    source::SourceRecord,
 };
-use squall_units::Picos;
-
-pub use squall_replay::{Decimal, Ramp, Speed, input};
-
-use crate::{
-    Error,
-    report::{
-        PortReport, ReplayEdits, ReplayFlows, ReplayPort, ReplayRead, ReplayReport, ReplayShare,
-        source::SourceRecord,
-    },
-};
-
-/// The frames of a replay as they are going to leave, in words.
-pub struct Preview {
-    source: Reader,
-    chunk: Chunk,
-    at: usize,
-    number: u64,
-}
-
-impl Preview {
-    /// # Errors
-    /// [`Error::Usage`], as for the replay itself.
-    pub fn open(replay: &Replay, ports: usize) -> Result<Self, Error> {
-        let source = Reader::open(replay.clone(), vec![u32::MAX; ports])
-            .map_err(|error| Error::Usage(error.to_string()))?;
-        Ok(Self { source, chunk: Chunk::default(), at: 0, number: 0 })
-    }
-}
-
-impl Iterator for Preview {
-    /// The port (0 or 1), and a line in the manner of `tcpdump -n`.
-    type Item = (u8, String);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.at == self.chunk.departures.len() {
-            // What is wrong with the captures is told by the run.
-            self.source.fill(&mut self.chunk).ok().filter(|more| *more)?;
-            self.at = 0;
-        }
-        let octets = self.chunk.frame(self.at);
-        let line = squall_wire::summary(ETHERNET, octets, octets.len());
-        let port = self.chunk.departures[self.at].port;
-        (self.at, self.number) = (self.at + 1, self.number + 1);
-        Some((port, format!("#{} {line}", self.number)))
-    }
-}
-
-/// Takes the frames of captures that `expression` takes, in the language of tcpdump.
-///
-/// # Errors
-/// [`Error::Usage`] for an expression that says nothing, [`Error::Environment`] without libpcap.
-pub fn filter(expression: &str) -> Result<Arc<squall_bpf::classic::Filter>, Error> {
-    let filter = crate::filter::compile_file(expression, ETHERNET)?;
-    Ok(Arc::new(filter.program.clone()))
-}
-
-/// Reads into the captures of a plan before anything is sent, as far as that is quick: a survey for
-/// each replay that leaves here by ports of these `limits`.
-///
-/// # Errors
-/// [`Error::Usage`]: a frame would be due after the last instant of a run.
-pub(crate) fn survey(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Option<Survey>>, Error> {
-    let survey = |replay: &PlanReplay| {
-        // Attacks are made while they are sent, at times that rates set.
-        if !replay.is_here() || replay.fixed {
-            return Ok(None);
-        }
-        let wrong = |what: String| Err(Error::Usage(format!("replay {:?}: {what}", replay.name)));
-        let Some(left) = Picos::LONGEST_RUN.0.checked_sub(replay.start.0).filter(|left| *left > 0)
-        else {
-            return wrong(format!("it starts after {LONGEST}, where every run ends"));
-        };
-        let (num, den) = replay.speed;
-        let horizon = u128::from(left) * u128::from(num) / u128::from(den);
-        let horizon = Picos(u64::try_from(horizon).unwrap_or(u64::MAX)).min(LAST);
-        let longest = replay.ports.iter().map(|&port| limits[port].max_frame).collect();
-        let survey = Reader::survey(&replay.replay, longest, horizon)
-            .map_err(|error| Error::Usage(error.to_string()))?;
-        // Whoever sets an end does not ask for what is due after it.
-        let ends = plan.stop.duration.is_some() || plan.stop.octets.is_some();
-        let Some(survey) = survey else { return Ok(None) };
-        if !ends && replay.end.is_none() {
-            let most = plan.stop.packets.unwrap_or(u64::MAX);
-            if let Some(what) = too_late(&replay.replay, &survey, horizon, most) {
-                return wrong(what);
-            }
-        }
-        Ok(Some(survey))
-    };
-    plan.replays.iter().map(survey).collect()
-}
-
-/// As [`Picos::LONGEST_RUN`], in words.
-const LONGEST: &str = "106 days";
-/// The last instant of a schedule that is one.
-const LAST: Picos = Picos(Departure::NEVER.0 - 1);
-
-/// What of a replay is due after `horizon` on its schedule, if any of its first `most` frames is.
-fn too_late(replay: &Replay, survey: &Survey, horizon: Picos, most: u64) -> Option<String> {
-    let days = |due: Picos| match due {
-        due if due > LAST => "more than 213 days".to_owned(),
-        due => format!("{:.1} days", due.0 as f64 / 1e12 / 86_400.0),
-    };
-    let text = |what: String, hint: &str| {
-        Some(format!("{what}, and every run ends after {LONGEST}\n  try {hint}"))
-    };
-    let frames: u64 = survey.ports.iter().map(|(frames, _)| frames).sum();
-    if let Some((number, due)) = survey.beyond.filter(|(number, _)| *number <= most) {
-        let of = if survey.whole { format!(" of {frames}") } else { String::new() };
-        let what = format!("packet {number}{of} is due {} after the start", days(due));
-        return text(what, "--maxsleep 1000 (longest_gap), a higher speed, or --duration");
-    }
-    // Of a part the others' frames count, too; and a ramp has another length in each loop.
-    if !survey.whole || !replay.part.is_whole() || matches!(replay.timing, Timing::Ramp { .. }) {
-        return None;
-    }
-    let most = replay.limit.unwrap_or(u64::MAX).min(most);
-    let loops = replay.loops.min(most.div_ceil(frames.max(1)));
-    // Of the last loop, not all may be asked for.
-    let whole = loops.checked_mul(frames).is_some_and(|all| all <= most);
-    let last = if whole { survey.last } else { Picos(0) };
-    let begin = u128::from(loops.saturating_sub(1)) * u128::from(survey.end.0);
-    if loops < 2 || begin + u128::from(last.0) <= u128::from(horizon.0) {
-        return None;
-    }
-    let first = horizon.0.saturating_sub(survey.last.0) / survey.end.0.max(1) + 2;
-    let what = format!(
-        "a loop takes {} with its delay, so loop {first} of {} would not end in time",
-        days(survey.end),
-        replay.loops
-    );
-    text(what, "fewer loops, --maxsleep (longest_gap), a higher speed, or --duration")
-}
 
 /// Of a replay that came to the end of the run by itself, how many frames of each port never left,
 /// because they are due after that. It is then said in `replayed`, too.

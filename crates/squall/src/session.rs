@@ -12,6 +12,12 @@ use std::{
 use squall_apps::{Import, ImportOptions};
 use squall_engine::{Counters, Measure, PortTx, Replayed, Running, Settings, Take};
 use squall_flows::{Ignored, OpenFlow};
+use squall_machine::{
+    Names,
+    cpus::{self, Claim},
+    kinds::{Use, Wanted},
+    ports, room,
+};
 use squall_measure::{FlowSettings, track::Place};
 use squall_options::{Clock, Multiplier, RunOptions};
 use squall_plan::{
@@ -32,9 +38,6 @@ use crate::{
     attacking::{self, Prepared},
     capture::{Capturing, accepted, filter_of},
     conversations::Flows,
-    cpus::Claim,
-    kinds::{Use, Wanted},
-    names::Names,
     played,
     report::{
         Asked, EndedBy, NodeClock, Report, Sample, StartReport,
@@ -359,7 +362,7 @@ impl Session {
     /// # Errors
     /// A port that is there twice: each of its frames would be counted twice.
     pub fn listen_on<A: AsRef<str>>(addresses: &[A]) -> Result<Self, Error> {
-        let names = crate::ports::names(addresses)?;
+        let names = ports::names(addresses)?;
         Ok(Self::listen(names.into_iter().zip(addresses.iter().map(AsRef::as_ref))))
     }
 
@@ -389,7 +392,7 @@ impl Session {
     /// As [`Session::check_only`].
     pub fn check_unless(&self, abandoned: &dyn Fn() -> bool) -> Result<Planned, Error> {
         let (mut limits, notes) =
-            self.each_port(|port, _| Ok((crate::ports::known(&port.address)?, Vec::new())))?;
+            self.each_port(|port, _| Ok((ports::known(&port.address)?, Vec::new())))?;
         let virtual_time = self.settle(&mut limits);
         let mut plan = self.compile_for(&limits, None, None, false, abandoned)?;
         plan.notes.splice(0..0, notes);
@@ -400,8 +403,8 @@ impl Session {
 
     fn planned(&self) -> Result<Planned, Error> {
         let (mut ports, mut generate) = (Vec::new(), Vec::new());
-        let (mut limits, notes) =
-            self.each_port(|port, wanted| match crate::ports::open(&port.address, wanted) {
+        let (mut limits, notes) = self.each_port(|port, wanted| {
+            match ports::open(&port.address, wanted).map_err(Error::from) {
                 Ok((opened, limit, note)) => {
                     if opened.generates() {
                         generate.push(ports.len());
@@ -413,10 +416,11 @@ impl Session {
                     ports.push(None);
                     let note =
                         format!("port {}: not opened, typical values assumed: {why}", port.name);
-                    Ok((crate::ports::assumed(&port.address), vec![note]))
+                    Ok((ports::assumed(&port.address), vec![note]))
                 }
                 Err(error) => Err(error),
-            })?;
+            }
+        })?;
         let virtual_time = self.settle(&mut limits);
         let mut plan = self.compile(&limits, virtual_time)?;
         for port in generate {
@@ -467,7 +471,7 @@ impl Session {
     fn prepare(&mut self) -> Result<(), Error> {
         self.resolve()?;
         if self.options.clock == Some(Clock::Virtual) {
-            crate::ports::put_on_virtual_time(&mut self.profile.ports);
+            ports::put_on_virtual_time(&mut self.profile.ports);
         }
         self.solve(&|_, _| true)?;
         let Some(mut prepared) = self.attacks.take() else { return Ok(()) };
@@ -517,7 +521,7 @@ impl Session {
         let said = addresses.zip(limits.iter().map(|limit| limit.virtual_time));
         let virtual_time = match self.options.clock {
             Some(clock) => clock == Clock::Virtual,
-            None => crate::ports::on_virtual_time(said),
+            None => ports::on_virtual_time(said),
         };
         for (i, limit) in limits.iter_mut().enumerate() {
             limit.virtual_time = virtual_time;
@@ -541,11 +545,9 @@ impl Session {
             if self.capture.is_some() {
                 bypass::check(&port.address).map_err(Error::Usage)?;
             }
-            let (mut opened, limit, note) = crate::ports::open(&port.address, wanted)?;
+            let (mut opened, limit, note) = ports::open(&port.address, wanted)?;
             if wanted.to != Use::Receive && bypass::is_unseen(opened.facts().kind, &port.address) {
-                marks.extend(
-                    crate::ports::interface_of(&port.address).as_deref().and_then(bypass::mark),
-                );
+                marks.extend(ports::interface_of(&port.address).as_deref().and_then(bypass::mark));
             }
             if (wanted.to == Use::Receive && self.receives()) || wanted.answers {
                 receives(&port.address, opened.as_ref())?;
@@ -572,8 +574,8 @@ impl Session {
             self.key = Some(new_key());
         }
         let (mut plan, claim) = self.claim(&limits, virtual_time)?;
-        let surveys = crate::replay::survey(&plan, &limits)?;
-        let permits = crate::room::permits(&plan, &ports, &surveys, self.forces())?;
+        let surveys = squall_plan::survey(&plan, &limits).map_err(Error::Usage)?;
+        let permits = room::permits(&plan, &ports, &surveys, self.forces())?;
         ports.iter_mut().zip(permits).for_each(|(port, permit)| port.permit(permit));
         let readers = readers(&plan, &limits)?;
         let again = self.profile.flows.as_ref().and_then(|flows| flows.replay.as_ref());
@@ -638,7 +640,7 @@ impl Session {
     fn compile(&self, limits: &[PortLimits], virtual_time: bool) -> Result<Plan, Error> {
         let pin = match virtual_time {
             true => None,
-            false => Some(crate::cpus::choose(self.cpus(), self.options.cores)?),
+            false => Some(cpus::choose(self.cpus(), self.options.cores)?),
         };
         self.compile_for(limits, pin, None, true, &|| false)
     }
@@ -655,7 +657,7 @@ impl Session {
     ) -> Result<Plan, Error> {
         let options = Options {
             cores: self.options.cores.or(self.cpus().map(<[u32]>::len)),
-            cpus: crate::host::cpus(),
+            cpus: squall_machine::cpus_here(),
             pin,
             multiplier: self.options.mult,
             part: self.part(),
@@ -716,8 +718,7 @@ fn named(profile: &Profile) -> Vec<(String, String)> {
 fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
     let reader = |replay: &PlanReplay| {
         let longest = replay.ports.iter().map(|&port| limits[port].max_frame).collect();
-        Reader::open(replay.replay.clone(), longest)
-            .map_err(|error| Error::Usage(error.to_string()))
+        Ok(Reader::open(replay.replay.clone(), longest)?)
     };
     plan.replays.iter().filter(|replay| replay.is_here()).map(reader).collect()
 }
@@ -754,7 +755,7 @@ impl Assets for Disk<'_> {
     }
 
     fn capture(&self, path: &str) -> Input {
-        crate::replay::input(Path::new(path))
+        squall_replay::input(Path::new(path))
     }
 
     fn conversations(
@@ -763,12 +764,12 @@ impl Assets for Disk<'_> {
         filter: Option<&str>,
         options: &ImportOptions,
     ) -> Result<Import, String> {
-        crate::import::conversations_where(Path::new(path), filter, options)
+        squall_offline::import::conversations_where(Path::new(path), filter, options)
             .map_err(|error| error.to_string())
     }
 
     fn filter(&self, expression: &str) -> Result<squall_bpf::classic::Filter, String> {
-        let filter = crate::filter::compile_file(expression, squall_port::ETHERNET);
+        let filter = squall_port_linux::filter::compile_file(expression, squall_port::ETHERNET);
         filter.map(|filter| filter.program.clone()).map_err(|error| error.to_string())
     }
 }
@@ -844,7 +845,7 @@ impl Opened {
             .as_ref()
             .and_then(|attacks| attacks.listen(&mut self.take, receives));
         let flows = self.session.flows.clone().map(|flows| FlowSettings {
-            wall: (!self.virtual_time).then(crate::host::wall_offset),
+            wall: (!self.virtual_time).then(squall_machine::wall_offset),
             restarts: self.plan.only_receives(),
             ..flows
         });
@@ -874,8 +875,8 @@ impl Opened {
         };
         let context = assemble::Context {
             started: SystemTime::now(),
-            cpu: crate::host::cpu(),
-            contention: crate::host::contention(),
+            cpu: squall_machine::cpu(),
+            contention: squall_machine::contention(),
             command: self.session.command.clone(),
             fingerprint,
             filter: options.filter.clone().filter(|text| !text.trim().is_empty()),
@@ -967,8 +968,8 @@ impl Held {
     fn begin(self, local: Option<Nanos>, agreed: Option<Nanos>) -> Run {
         let context = assemble::Context {
             started: SystemTime::now(),
-            cpu: crate::host::cpu(),
-            contention: crate::host::contention(),
+            cpu: squall_machine::cpu(),
+            contention: squall_machine::contention(),
             ..self.context
         };
         Run {
@@ -1442,14 +1443,14 @@ impl Run {
 
     /// When its first departure was due: nanoseconds since 1970-01-01 UTC.
     pub fn started_ns(&self) -> u64 {
-        self.running.start().0.saturating_add_signed(crate::host::wall_offset())
+        self.running.start().0.saturating_add_signed(squall_machine::wall_offset())
     }
 
     /// Totals so far, without histograms: thousands of streams cost the workers a fraction of what
     /// [`Run::sample`] does. No point of the report's series.
     pub fn totals(&self) -> Totals {
         let ports = self.running.plan().ports.len();
-        let wall_offset_ns = if self.virtual_time { 0 } else { crate::host::wall_offset() };
+        let wall_offset_ns = if self.virtual_time { 0 } else { squall_machine::wall_offset() };
         Totals::of(self.running.stream_names(), ports, wall_offset_ns, self.running.counters())
     }
 
@@ -1489,11 +1490,11 @@ impl Run {
         let facts = (0..plan.ports.len()).map(|p| self.running.port_facts(p).clone()).collect();
         let (listening, elapsed) = (self.listening(), self.running.elapsed());
         let epoch = match self.virtual_time {
-            true => crate::ports::epoch(&self.session.profile.ports),
+            true => ports::epoch(&self.session.profile.ports),
             false => Nanos(self.started_ns()),
         };
         let ports = plan.ports.len();
-        let wall_offset_ns = if self.virtual_time { 0 } else { crate::host::wall_offset() };
+        let wall_offset_ns = if self.virtual_time { 0 } else { squall_machine::wall_offset() };
         let expected = self.expected;
         let (stopped_by, would_end) = (self.stopped_by.get().copied(), self.would_end());
         let start = self.running.start();

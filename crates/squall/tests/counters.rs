@@ -12,9 +12,9 @@ use std::{collections::BTreeMap, error::Error, fs, path::Path, process::ExitCode
 use harness::{Outcome, Skipped, Test, same};
 use squall::{
     Format, Profile, Session,
-    kinds::Wanted,
     report::{KnownBy, ReasonCode, Report},
 };
+use squall_machine::kinds::Wanted;
 
 const TESTS: &[(&str, Test)] = &[
     ("null_takes_what_is_due", || matrix(&NULL)),
@@ -149,7 +149,7 @@ impl Link {
             Needs::Nothing => {}
             Needs::Bpf => squall::Permissions::of_this_process().xdp_programs().map_err(Skipped)?,
             Needs::Dpdk => {
-                let opened = squall::open_port(self.sender, Wanted::default());
+                let opened = squall_machine::ports::open(self.sender, Wanted::default());
                 opened.map(drop).map_err(|why| Skipped(one_line(&why)))?;
             }
         }

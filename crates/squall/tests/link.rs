@@ -202,7 +202,7 @@ fn captures(from: &str) -> Outcome {
     }
     std::fs::write(&path, file)?;
     let replay =
-        Replay { loops: 0, inputs: vec![squall::replay::input(&path)], ..Replay::default() };
+        Replay { loops: 0, inputs: vec![squall_replay::input(&path)], ..Replay::default() };
     // A veth takes frames of XDP's only when its peer polls.
     squall_port_linux::set_gro("veth-b", true)?;
     let mut run = Session::replay(replay, [("A", from)]).open()?.start()?;

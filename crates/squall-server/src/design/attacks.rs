@@ -16,8 +16,8 @@ use serde_json::{Map, Value, json};
 use squall::{
     Profile,
     attacking::{self, RuleOutcome},
-    scoring,
 };
+use squall_offline::scoring;
 
 use crate::{
     Refusal,

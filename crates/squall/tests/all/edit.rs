@@ -1,11 +1,11 @@
-//! Captures in, captures out: `squall::edit`.
+//! Captures in, captures out: `squall_offline::edit`.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-use squall::edit::{
+use squall_offline::edit::{
     Edited, Settings, Split, edit,
     edits::{Edits, When},
 };

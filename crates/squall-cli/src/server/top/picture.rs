@@ -117,7 +117,7 @@ impl Picture {
     /// Of the link that the port of this name stands on.
     fn speed(&self, seen: &Seen, name: &str) -> Option<u64> {
         let port = seen.row.ports.iter().find(|port| port.name == name)?;
-        self.links.get(&squall::interface_of(&port.address)?).copied()
+        self.links.get(&squall_machine::ports::interface_of(&port.address)?).copied()
     }
 
     pub fn ports(&self, seen: &Seen) -> Vec<PortRow> {

@@ -38,7 +38,7 @@ pub fn open(address: &str, wanted: Wanted) -> Result<OpenPort, Error> {
 ///
 /// # Errors
 /// [`Error::Usage`] for a port that is there twice: each of its frames would be counted twice.
-pub(crate) fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error> {
+pub fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error> {
     let mut seen: Vec<String> = Vec::new();
     for address in addresses.iter().map(AsRef::as_ref) {
         let Some(what) = only_once(address)? else { continue };
@@ -231,14 +231,14 @@ fn environment(why: String) -> Error {
 }
 
 /// Octets of it around a packet.
-pub(crate) const ETHERNET_HEADER: u32 = 14;
+pub const ETHERNET_HEADER: u32 = 14;
 
 fn one_line(error: &Error) -> String {
     error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(", ")
 }
 
 /// The time in files that a run's beginning has: what the first of `ports` that says so says.
-pub(crate) fn epoch(ports: &[squall_profile::Port]) -> Nanos {
+pub fn epoch(ports: &[squall_profile::Port]) -> Nanos {
     let said = ports
         .iter()
         .find_map(|port| port.address.split(',').find_map(|part| part.strip_prefix("epoch=")));
@@ -250,7 +250,7 @@ pub(crate) fn epoch(ports: &[squall_profile::Port]) -> Nanos {
 ///
 /// # Errors
 /// [`Error::Usage`] for an address that says nothing.
-pub(crate) fn known(address: &str) -> Result<PortLimits, Error> {
+pub fn known(address: &str) -> Result<PortLimits, Error> {
     let parsed: Address = address.parse().map_err(usage)?;
     if !parsed.kind().is_empty() {
         kind_of(address, parsed.kind())?;
@@ -264,7 +264,7 @@ pub(crate) fn known(address: &str) -> Result<PortLimits, Error> {
 
 /// Whether a run on these ports, each with whether it says so itself, is on virtual time. `null:`
 /// and ports of other nodes have no time of their own: they follow the others.
-pub(crate) fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) -> bool {
+pub fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) -> bool {
     let follows = |address: &str| {
         let parsed = address.parse::<Address>();
         parsed.is_ok_and(|address| matches!(address.kind(), "null" | squall_port::elsewhere::KIND))
@@ -281,7 +281,7 @@ pub(crate) fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) 
 
 /// Loops of a run that is on virtual time are, too: what they stamped with the machine's clock would
 /// arrive in another time than that in which it left.
-pub(crate) fn put_on_virtual_time(ports: &mut [squall_profile::Port]) {
+pub fn put_on_virtual_time(ports: &mut [squall_profile::Port]) {
     for port in ports {
         let Ok(address) = port.address.parse::<Address>() else { continue };
         if address.kind() == "loop" && !address.has("virtual") {
@@ -291,7 +291,7 @@ pub(crate) fn put_on_virtual_time(ports: &mut [squall_profile::Port]) {
 }
 
 /// What a plan can go by where the port at `address` does not open: the interface, if it is there.
-pub(crate) fn assumed(address: &str) -> PortLimits {
+pub fn assumed(address: &str) -> PortLimits {
     let parsed = address.parse::<Address>().ok();
     let speed = parsed
         .clone()

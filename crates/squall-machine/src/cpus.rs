@@ -33,7 +33,7 @@ fn describe(number: u32) -> Cpu {
 }
 
 /// NUMA node of the device behind a port: an interface's or, for `dpdk`, that at a PCI address.
-pub(crate) fn node_of_port(address: &str) -> Option<u32> {
+pub fn node_of_port(address: &str) -> Option<u32> {
     let address: Address = address.parse().ok()?;
     let device = match address.kind() {
         "dpdk" => Path::new("/sys/bus/pci/devices").join(address.name()),
@@ -47,7 +47,7 @@ pub(crate) fn node_of_port(address: &str) -> Option<u32> {
 ///
 /// # Errors
 /// A CPU that is not allowed, and more workers than CPUs.
-pub(crate) fn choose(asked: Option<&[u32]>, cores: Option<usize>) -> Result<Vec<Cpu>, Error> {
+pub fn choose(asked: Option<&[u32]>, cores: Option<usize>) -> Result<Vec<Cpu>, Error> {
     let allowed = allowed();
     let Some(asked) = asked else {
         return Ok(allowed
@@ -75,7 +75,7 @@ pub(crate) fn choose(asked: Option<&[u32]>, cores: Option<usize>) -> Result<Vec<
 /// CPUs to which this run binds workers, and interfaces on which it sends unseen, until it is
 /// dropped; the system takes them back however the process ends.
 #[derive(Debug, Default)]
-pub(crate) struct Claim(#[allow(dead_code, reason = "held, not read")] Vec<File>);
+pub struct Claim(#[allow(dead_code, reason = "held, not read")] Vec<File>);
 
 impl Claim {
     /// Those of `plan`, or the first that was taken meanwhile. One that was asked for by number may

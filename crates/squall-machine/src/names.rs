@@ -26,7 +26,7 @@ impl Names {
     ///
     /// # Errors
     /// A name that the resolver does not know, or of another family than the clients.
-    pub(crate) fn resolved<'p>(
+    pub fn resolved<'p>(
         &self,
         profile: &'p Profile,
         look_up: bool,

@@ -1,7 +1,13 @@
-//! What works on this machine, what does not, and how to get it: `squall doctor`.
+//! What works on this machine, what does not, and how to get it; and how fast and how exactly.
 //!
 //! [`examine`] reads facts and changes nothing. [`Trial`] sends a few frames by each kind of port,
-//! in memory, into a file and through a private lab, and counts what arrives.
+//! in memory, into a file and through a private lab, and counts what arrives. [`probe`] sends at full
+//! rate by each kind on an interface, and [`selftest`] measures what receiving adds to the gaps of a
+//! steady stream. Each of them is a session like any other.
+#![forbid(unsafe_code)]
+
+pub mod probe;
+pub mod selftest;
 
 use std::{
     fs,
@@ -16,13 +22,8 @@ use squall_port_linux::{InterfaceInfo, Permissions, filter, list_interfaces};
 use squall_profile::{Format, Profile};
 use squall_units::Nanos;
 
-use crate::{
-    Error, Session,
-    kinds::{KINDS, Kind},
-    probe,
-    render::human,
-    report::Report,
-};
+use squall::{Error, Session, render::human, report::Report};
+use squall_machine::kinds::{KINDS, Kind};
 
 /// Frames that each kind of port sends in its trial.
 pub const FRAMES: u64 = 1_000;
@@ -127,12 +128,12 @@ pub fn examine() -> Vec<Finding> {
 }
 
 fn cpus() -> Finding {
-    let allowed = crate::allowed_cpus().len();
+    let allowed = squall_machine::cpus::allowed().len();
     // Without /sys, as in a bare chroot, those that are allowed are all that is known.
     let all = online().max(allowed);
     let found = match allowed == all {
-        true => format!("{all} CPUs, {}", crate::host().cpu_model),
-        false => format!("{allowed} of {all} CPUs allowed, {}", crate::host().cpu_model),
+        true => format!("{all} CPUs, {}", squall_machine::host().cpu_model),
+        false => format!("{allowed} of {all} CPUs allowed, {}", squall_machine::host().cpu_model),
     };
     let finding = Finding::ok("cpu", "CPUs", found);
     match allowed {
@@ -230,7 +231,7 @@ fn governor() -> Finding {
 
 /// Content of a file of each CPU that has it.
 fn each_cpu(file: &str) -> Vec<String> {
-    let all = crate::allowed_cpus().into_iter();
+    let all = squall_machine::cpus::allowed().into_iter();
     let read = |cpu| fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/{file}"));
     all.filter_map(|cpu| Some(read(cpu).ok()?.trim().to_owned())).collect()
 }
@@ -263,7 +264,7 @@ fn locked_memory(rights: &Permissions) -> Finding {
 }
 
 fn kernel() -> Finding {
-    Finding::ok("kernel", "Linux", crate::host().kernel)
+    Finding::ok("kernel", "Linux", squall_machine::host().kernel)
 }
 
 fn af_xdp() -> Finding {
@@ -402,12 +403,13 @@ impl Trial {
 fn interface(name: &str) -> Result<InterfaceInfo, Error> {
     let found = list_interfaces()
         .map_err(|e| Error::Environment(format!("cannot list the interfaces: {e}")))?;
-    crate::listing::find(name, &found).cloned()
+    Ok(squall_machine::listing::find(name, &found)?.clone())
 }
 
 /// Whether a port of that kind opens there with a queue to receive from.
 fn receives(kind: &Kind, at: &InterfaceInfo) -> bool {
-    let opened = crate::open_port(&format!("{}:{}", kind.name, at.name), Default::default());
+    let opened =
+        squall_machine::ports::open(&format!("{}:{}", kind.name, at.name), Default::default());
     opened.is_ok_and(|(port, ..)| port.facts().rx_queues > 0)
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::report::{Contention, Cpu, Host, Memory};
+use squall_report::report::{Contention, Cpu, Host, Memory};
 
 /// Who this machine is.
 pub fn host() -> Host {
@@ -19,12 +19,12 @@ pub fn host() -> Host {
         os: line(&read("/etc/os-release"), "PRETTY_NAME", '='),
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
         cpu_model: line(&read("/proc/cpuinfo"), "model name", ':'),
-        cpus: cpus() as u32,
+        cpus: cpus_here() as u32,
     }
 }
 
 /// CPUs that this process may use.
-pub(crate) fn cpus() -> usize {
+pub fn cpus_here() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -38,7 +38,7 @@ pub fn wall_offset() -> i64 {
 }
 
 /// CPU time of the process so far.
-pub(crate) fn cpu() -> Cpu {
+pub fn cpu() -> Cpu {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // Behind the command name, which may hold spaces and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |s| s.1).split_whitespace().collect();
@@ -49,7 +49,7 @@ pub(crate) fn cpu() -> Cpu {
 }
 
 /// What the kernel has counted so far; workers know their own switches.
-pub(crate) fn contention() -> Contention {
+pub fn contention() -> Contention {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     Contention {
         involuntary_switches: 0,
@@ -80,7 +80,7 @@ fn number_after(text: &str, key: &str) -> f64 {
     text.split_once(key).map_or(0.0, |(_, rest)| field(rest, 0))
 }
 
-pub(crate) fn memory() -> Memory {
+pub fn memory() -> Memory {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status
         .lines()

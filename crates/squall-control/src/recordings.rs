@@ -14,7 +14,7 @@ use squall_capture::{Format, Options, Rotate, Stop};
 use squall_pcap::{CaptureReader, Packet};
 use squall_port_linux::shared;
 
-use crate::{
+use squall::{
     Capture, Error, RunOptions, Session,
     driving::{Driven, Start},
     options::Time,

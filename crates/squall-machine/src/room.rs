@@ -27,7 +27,7 @@ struct Load {
 /// # Errors
 /// [`Error::Usage`]: a file exists, or more than half of a disk's free space would be taken, unless
 /// `force`.
-pub(crate) fn permits(
+pub fn permits(
     plan: &Plan,
     ports: &[Box<dyn Port>],
     surveys: &[Option<Survey>],
@@ -192,7 +192,8 @@ mod tests {
     use squall_profile::{Format, Profile};
 
     use super::*;
-    use crate::{Session, options::RunOptions};
+    use squall::Session;
+    use squall_options::RunOptions;
 
     /// What is written by the first port of a profile of these streams.
     fn load_of(text: &str, options: &str) -> Load {

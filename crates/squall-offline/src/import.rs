@@ -6,6 +6,7 @@ use squall_apps::{
     Import, ImportOptions, Imported, MessageRef, Program, Transport, import, import_where,
 };
 use squall_pcap::{CaptureReader, Packet};
+use squall_port_linux::filter;
 use squall_profile::{Arrival, Flows, Order, Play, Pool, Profile, Said, Says, Tcp, Template};
 
 use crate::Error;
@@ -19,13 +20,13 @@ pub fn conversations(path: &Path, options: &ImportOptions) -> Result<Import, Err
     conversations_where(path, None, options)
 }
 
-/// As [`conversations`], of the packets that `filter` takes, in the language of tcpdump.
+/// As [`conversations`], of the packets that `expression` takes, in the language of tcpdump.
 ///
 /// # Errors
 /// As [`conversations`], and [`Error::Usage`] for a filter that says nothing.
 pub fn conversations_where(
     path: &Path,
-    filter: Option<&str>,
+    expression: Option<&str>,
     options: &ImportOptions,
 ) -> Result<Import, Error> {
     let told = |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
@@ -34,22 +35,21 @@ pub fn conversations_where(
     let mut reader = CaptureReader::from_read(file).map_err(|error| told(&error))?;
     let name =
         path.file_stem().map_or_else(|| "flow".into(), |stem| stem.to_string_lossy().into_owned());
-    let Some(filter) = filter else {
+    let Some(expression) = expression else {
         return import(&mut reader, &name, options).map_err(|error| told(&error));
     };
     let mut by_link = HashMap::new();
     let mut wrong = None;
     let takes = |packet: &Packet<'_>| {
         let link = packet.link_type.0;
-        let filter = by_link.entry(link).or_insert_with(|| {
-            match crate::filter::compile_file(filter, link) {
+        let filter =
+            by_link.entry(link).or_insert_with(|| match filter::compile_file(expression, link) {
                 Ok(filter) => Some(filter),
                 Err(error) => {
                     wrong.get_or_insert(Error::from(error));
                     None
                 }
-            }
-        });
+            });
         filter.as_ref().is_some_and(|filter| filter.program.run(packet.data, packet.wire_len) > 0)
     };
     let found = import_where(&mut reader, &name, options, takes).map_err(|error| told(&error))?;

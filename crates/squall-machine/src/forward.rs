@@ -14,7 +14,7 @@ use std::{
 use squall_port::{BATCH, Port, RxQueue, SendError, TxQueue, monotonic};
 use squall_units::{Cut, Nanos};
 
-use crate::{Error, kinds::Wanted, open_port};
+use crate::{Error, kinds::Wanted, ports::open};
 
 /// What went from one port to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub fn forward(
 ) -> Result<([Forwarded; 2], Vec<String>), Error> {
     // At once: not when a block of frames is full.
     let wanted = Wanted { answers: true, ..Wanted::default() };
-    let (mut a, ..) = open_port(addresses[0], wanted)?;
-    let (mut b, ..) = open_port(addresses[1], wanted)?;
+    let (mut a, ..) = open(addresses[0], wanted)?;
+    let (mut b, ..) = open(addresses[1], wanted)?;
     let failed = |error: io::Error| Error::Environment(error.to_string());
     let lines = [Line::between(&mut *a, &mut *b), Line::between(&mut *b, &mut *a)];
     let [there, back] = lines.map(|line| line.map_err(failed));
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn frames_go_both_ways_with_the_faults_of_the_port_where_they_arrive() {
-        let open = |address: &str| open_port(address, Wanted::default()).unwrap().0;
+        let open = |address: &str| open(address, Wanted::default()).unwrap().0;
         let (mut left, mut right) = (open("loop:forward-a"), open("loop:forward-b"));
         let mut ends = None;
         let mut came: [Vec<u8>; 2] = Default::default();

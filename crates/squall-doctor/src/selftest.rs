@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use squall::{
     By, Error, FlowSettings, Session,
     report::{Distribution, Host, ReceivedFlowsReport, Report},
 };
@@ -114,7 +114,7 @@ fn measure(ports: &[String; 2], rate: u32, time: Duration) -> Result<Report, Err
         ports[0],
         ports[1],
     );
-    let profile = crate::Profile::parse(&text, "<self-test>", crate::Format::Toml)?;
+    let profile = squall::Profile::parse(&text, "<self-test>", squall::Format::Toml)?;
     // Resolution, and what else a listener would measure: its cost is part of the floor.
     let flows = Some(FlowSettings { by: By::Flow, ..FlowSettings::default() });
     Session { flows, command: "squall recv --self-test".into(), ..Session::new(profile) }
@@ -196,7 +196,7 @@ impl Floor {
     }
 
     fn judge(&self) -> Vec<String> {
-        use crate::render::human::ns;
+        use squall::render::human::ns;
         let worst = self.rates.iter().map(|at| at.receiver_stddev_ns).fold(0.0, f64::max);
         let best = self.rates.iter().map(|at| at.receiver_stddev_ns).fold(f64::INFINITY, f64::min);
         let delay = self.rates.iter().map(|at| at.latency_p50_ns).max().unwrap_or(0);
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_floor_of_the_nearest_rate_is_taken_away_and_never_more_than_there_is() {
-        use crate::report::ReceivedFlowReport;
+        use squall::report::ReceivedFlowReport;
         let flow = |pps, stddev| ReceivedFlowReport {
             pps,
             arrival_gap_ns: Some(Distribution { stddev, ..Distribution::default() }),

@@ -9,7 +9,7 @@ use squall_port_linux::{InterfaceInfo, interface_counters, sink::Sink};
 use squall_profile::{Format, Profile};
 use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos};
 
-use crate::{Error, Session, report::Report};
+use squall::{Error, Session, report::Report};
 
 /// Frames that are asked for, octets with FCS: the smallest, and the largest that every Ethernet
 /// carries.

@@ -10,9 +10,10 @@ use std::{
 };
 
 use squall_port::{RxQueue, TxQueue, monotonic};
+use squall_port_linux::filter;
 use squall_units::Nanos;
 
-use crate::{Error, filter, kinds::Wanted, open_port};
+use crate::{Error, kinds::Wanted, ports::open};
 
 /// Between two looks at a quiet port.
 const NAP: Duration = Duration::from_millis(2);
@@ -38,7 +39,7 @@ impl Speaking {
     /// The interface cannot be opened.
     pub fn start(interface: &str, hosts: impl Hosts + 'static) -> Result<Self, Error> {
         let wanted = Wanted { answers: true, ..Wanted::default() };
-        let (mut opened, ..) = open_port(&format!("af_packet:{interface}"), wanted)?;
+        let (mut opened, ..) = open(&format!("af_packet:{interface}"), wanted)?;
         let fails =
             |error: std::io::Error| Error::Environment(format!("hosts on {interface}: {error}"));
         // Without the library that compiles it, each frame is looked at here.
