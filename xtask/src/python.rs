@@ -251,7 +251,7 @@ fn given(is: &Type) -> String {
 
 /// Keyword arguments of runs. As `ruff format` has it.
 pub fn options() -> String {
-    let all = types::of_schema(&squall::options::schema(false));
+    let all = types::of_schema(&squall_options::schema(false));
     let mut out = String::from(OPTIONS_HEAD);
     for definition in &all {
         let Shape::Object(fields) = &definition.shape else { continue };

@@ -2,12 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use squall::{
-    Error,
-    output::Permit,
-    render::human,
-    units::{Nanos, parse_count},
-};
+use squall::Error;
 use squall_offline::edit::{
     Edited, Progress, Settings, Split, edit as edit_captures,
     edits::{
@@ -16,6 +11,9 @@ use squall_offline::edit::{
     },
     parse_shift, parse_vlan_mode, parse_when,
 };
+use squall_port::output::Permit;
+use squall_report::render::human;
+use squall_units::{Nanos, parse_count};
 
 use crate::{
     args::command_line,

@@ -202,7 +202,7 @@ impl Rules {
 fn services(path: &Path) -> Result<Services, Error> {
     let wrong =
         |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
-    let text = squall::read_file(path).map_err(|error| wrong(&error))?;
+    let text = squall_profile::read_file(path).map_err(|error| wrong(&error))?;
     Services::parse(&String::from_utf8_lossy(&text)).map_err(|error| wrong(&error))
 }
 

@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use squall::{
-    Error, InterfaceInfo, Permissions, lab, list_interfaces, render::human, units::Nanos,
-};
+use squall::Error;
 use squall_doctor::probe::{Measured, open_ear, receive, send, sizes};
 use squall_machine::kinds::{KINDS, Kind, OnInterface, Use, chosen};
+use squall_port_linux::{InterfaceInfo, Permissions, lab, list_interfaces};
+use squall_report::render::human;
+use squall_units::Nanos;
 
 use crate::{
     drive::Signals,

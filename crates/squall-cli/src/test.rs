@@ -6,8 +6,10 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use squall::{Error, Profile, render::human, units::Rate};
+use squall::{Error, Profile};
+use squall_report::render::human;
 use squall_trials::{Between, Place, Test, compare_results};
+use squall_units::Rate;
 
 use squall_method::{
     Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, ab, capacity,
@@ -102,7 +104,7 @@ struct Ab {
     settings: ab::Settings,
     /// Length of a trial [default: what the profiles say]
     #[arg(short, long, value_name = "TIME")]
-    duration: Option<squall::options::Time>,
+    duration: Option<squall_options::Time>,
     /// Repeat a trial up to N times if the generator did not keep to it
     #[arg(long, value_name = "N", default_value_t = 2)]
     repeats: u32,

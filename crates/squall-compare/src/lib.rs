@@ -503,7 +503,7 @@ fn lossless(tool: &Tool, data: &DataInfo, place: &Place, rounds: Vec<SearchRound
 /// `781 kpps`: what a search asks for has no round figures.
 fn rounded(rate: Rate) -> String {
     match rate.unit {
-        RateUnit::Pps => squall::render::human::si(rate.value(), "pps"),
+        RateUnit::Pps => squall_report::render::human::si(rate.value(), "pps"),
         _ => rate.to_string(),
     }
 }

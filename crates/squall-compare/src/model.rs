@@ -7,10 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::stats::median;
-use squall::{
-    render::{human, page},
-    report::Host,
-};
+use squall::report::Host;
+use squall_report::render::{human, page};
 
 /// The version of this structure.
 pub const SCHEMA: &str = "squall-comparison/1";

@@ -6,11 +6,9 @@ use std::{
 };
 
 use serde_json::json;
-use squall::{
-    Error, RunOptions, Session,
-    options::{Cpus, Time},
-};
+use squall::{Error, RunOptions, Session};
 use squall_machine::kinds::{Use, Wanted};
+use squall_options::{Cpus, Time};
 use squall_port::{BATCH, SendError, TxQueue};
 use squall_port_linux::child;
 use squall_units::{FCS_LEN, Nanos, Rate, RateUnit};

@@ -17,8 +17,8 @@ use squall_port_linux::shared;
 use squall::{
     Capture, Error, RunOptions, Session,
     driving::{Driven, Start},
-    options::Time,
 };
+use squall_options::Time;
 
 /// A recording ends within that time.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -22,8 +22,9 @@ use squall_port_linux::{InterfaceInfo, Permissions, filter, list_interfaces};
 use squall_profile::{Format, Profile};
 use squall_units::Nanos;
 
-use squall::{Error, Session, render::human, report::Report};
+use squall::{Error, Session, report::Report};
 use squall_machine::kinds::{KINDS, Kind};
+use squall_report::render::human;
 
 /// Frames that each kind of port sends in its trial.
 pub const FRAMES: u64 = 1_000;

@@ -196,7 +196,7 @@ impl Floor {
     }
 
     fn judge(&self) -> Vec<String> {
-        use squall::render::human::ns;
+        use squall_report::render::human::ns;
         let worst = self.rates.iter().map(|at| at.receiver_stddev_ns).fold(0.0, f64::max);
         let best = self.rates.iter().map(|at| at.receiver_stddev_ns).fold(f64::INFINITY, f64::min);
         let delay = self.rates.iter().map(|at| at.latency_p50_ns).max().unwrap_or(0);

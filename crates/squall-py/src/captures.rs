@@ -9,8 +9,8 @@ use pyo3::{
     exceptions::{PyOSError, PyValueError},
     prelude::*,
 };
-use squall::render;
 use squall_offline::info as facade;
+use squall_report::render;
 
 use crate::error::to_py;
 

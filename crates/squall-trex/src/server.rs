@@ -23,8 +23,9 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use squall::{Error, InterfaceState, driving::Start};
+use squall::{Error, driving::Start};
 use squall_machine::speaking::Speaking;
+use squall_port_linux::InterfaceState;
 use squall_profile::Late;
 use squall_units::{MacAddr, Nanos, TREX_HW_IDS, TrexMark};
 
@@ -1429,7 +1430,7 @@ impl Links {
         let Some(name) = squall_machine::ports::interface_of(address) else { return true };
         if self.taken.is_none_or(|taken| taken.elapsed() >= LINKS) {
             self.taken = Some(Instant::now());
-            let all = squall::list_interfaces().unwrap_or_default().into_iter();
+            let all = squall_port_linux::list_interfaces().unwrap_or_default().into_iter();
             let down = all.filter(|interface| interface.state != InterfaceState::Up);
             self.down = down.map(|interface| interface.name).collect();
         }

@@ -173,7 +173,8 @@ impl Test {
     /// Runs it; `stop` is asked several times a second.
     ///
     /// ```
-    /// use squall::{Format, Profile, RunOptions, method::{Method, Patience, Unwatched, rfc2544}};
+    /// use squall::{Format, Profile, RunOptions};
+    /// use squall_method::{Method, Patience, Unwatched, rfc2544};
     /// use squall_trials::Test;
     ///
     /// // A device that carries 10,000 frames/s and holds 50, in virtual time.

@@ -56,7 +56,7 @@ impl Ran {
         match &self.reports[..] {
             [(_, one)] => Ok(one.clone()),
             [] => Ok(Report::default()),
-            all => squall::whole(all.to_vec()).map_err(|apart| {
+            all => squall_report::merge::whole(all.to_vec()).map_err(|apart| {
                 let text = format!("{apart}\n  try one version of Squall on all nodes");
                 Error::Environment(text)
             }),

@@ -23,7 +23,8 @@ use squall_options::RunOptions;
 use squall_profile::Profile;
 
 use crate::{Job, PATIENCE, Ran, here::Acting};
-use squall::{Address, Error, report::Report};
+use squall::{Error, report::Report};
+use squall_port::Address;
 
 /// How long the controller may take.
 #[derive(Clone, Copy, Debug)]
@@ -192,7 +193,7 @@ impl Nodes {
                 )));
             }
             let nodes: Vec<&str> = places.iter().map(|place| place.node.as_str()).collect();
-            port.address = format!("{}:{}", squall::ELSEWHERE, nodes.join("+"));
+            port.address = format!("{}:{}", squall_port::elsewhere::KIND, nodes.join("+"));
         }
         Ok(())
     }

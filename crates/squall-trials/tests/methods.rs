@@ -1,10 +1,8 @@
 //! Standard tests against devices of which all is known, in virtual time: what a method finds is what
 //! the device is.
 
-use squall::{
-    Format, Profile, RunOptions,
-    method::{Limit, Method, Outcome, Patience, Status, Unwatched, capacity, rfc2544},
-};
+use squall::{Format, Profile, RunOptions};
+use squall_method::{Limit, Method, Outcome, Patience, Status, Unwatched, capacity, rfc2544};
 use squall_trials::Test;
 
 /// Devices for each property; SQUALL_DEVICES for more.

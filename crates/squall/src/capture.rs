@@ -10,11 +10,12 @@ use squall_engine::{MakeTap, PortRx, Snapshot};
 use squall_options::CaptureOptions;
 use squall_pcap::{InterfaceFormat, LinkType};
 use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, Tap, output::Permit};
+use squall_port_linux::filter;
 use squall_profile::Profile;
 use squall_units::Nanos;
 
 use crate::{
-    Error, filter,
+    Error,
     report::{CaptureFile, CaptureReport, InterfaceReport, Report},
 };
 

@@ -29,7 +29,7 @@ use squall_port::{CommonClock, Port, PortFacts};
 use squall_port_linux::bypass;
 use squall_profile::{Attack, AttackOf, AttackPace, Profile};
 use squall_replay::{Input, Reader, Replay, Timing};
-use squall_report::verdict;
+use squall_report::{conversations::Flows, verdict};
 use squall_stats::EqualBins;
 use squall_units::{Division, Nanos, Picos};
 
@@ -37,7 +37,6 @@ use crate::{
     Capture, Error, assemble,
     attacking::{self, Prepared},
     capture::{Capturing, accepted, filter_of},
-    conversations::Flows,
     played,
     report::{
         Asked, EndedBy, NodeClock, Report, Sample, StartReport,

@@ -15,10 +15,10 @@ use std::{
 use harness::{Outcome, Skipped, Test, same};
 use squall::{
     Format, Profile, Run, Session,
-    lab::{self, LabOptions},
-    replaying::Replay,
     report::{LinkEvent, ReasonCode, Report},
 };
+use squall_port_linux::lab::{self, LabOptions};
+use squall_replay::Replay;
 
 const TESTS: &[(&str, Test)] = &[
     ("streams_over_af_packet_wait_for_the_link", || {

@@ -2,10 +2,11 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use squall::{Capture, Error, driving::Start, filter};
+use squall::{Capture, Error, driving::Start};
 use squall_capture::{Options, Rotate, Stop};
 use squall_control::recordings::{self, Recording, Recordings, Wanted};
 use squall_pcap::{InterfaceFormat, LinkType, Packet, PacketNotes, PcapFormat, Section};
+use squall_port_linux::filter;
 
 use super::{Refusal, unknown};
 use crate::{CaptureInfo, Translated};

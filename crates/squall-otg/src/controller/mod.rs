@@ -451,7 +451,8 @@ impl Controller {
                     if up { "up" } else { "down" }
                 ))
             })?;
-            let set = if up { squall::lab::set_up } else { squall::lab::set_down };
+            let set =
+                if up { squall_port_linux::lab::set_up } else { squall_port_linux::lab::set_down };
             set(&name).map_err(|error| {
                 Error::Environment(format!("cannot set the link of {name}: {error}"))
             })?;

@@ -8,9 +8,10 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use squall::{RunOptions, Session, options::Time};
+use squall::{RunOptions, Session};
 use squall_capture::{Rotate, Stop};
 use squall_control::recordings::{Recording, Recordings, Wanted};
+use squall_options::Time;
 use squall_profile::{Mode, PacketSource, Recompute};
 use squall_units::Nanos;
 

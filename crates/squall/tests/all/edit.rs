@@ -80,7 +80,7 @@ fn numbers(path: &Path) -> Vec<u8> {
 }
 
 fn run(inputs: &[PathBuf], out: &Path, settings: &Settings) -> Edited {
-    let settings = Settings { permit: squall::output::Permit::FORCE, ..settings.clone() };
+    let settings = Settings { permit: squall_port::output::Permit::FORCE, ..settings.clone() };
     edit(inputs, out, &settings, |_| true).unwrap()
 }
 

@@ -36,7 +36,7 @@ fn run(mut profile: Profile, address: &str, cores: Option<usize>) -> Report {
         options: squall::RunOptions {
             cores,
             fingerprint: Some(true),
-            clock: Some(squall::options::Clock::Virtual),
+            clock: Some(squall_options::Clock::Virtual),
             ..Default::default()
         },
         ..Session::new(profile)

@@ -9,13 +9,10 @@ use std::{
 };
 
 use proptest::prelude::*;
-use squall::{
-    Session,
-    replaying::{Gap, Replay, Timing, TooLong},
-    report::Report,
-    units::{Nanos, Picos},
-};
+use squall::{Session, report::Report};
 use squall_pcap::{CaptureReader, LinkType, PcapFormat, PcapWriter};
+use squall_replay::{Gap, Replay, Timing, TooLong};
+use squall_units::{Nanos, Picos};
 
 /// A folder that goes when the test ends.
 struct Folder(PathBuf);
@@ -451,7 +448,7 @@ fn what_was_not_sent_is_in_no_flow() {
     for loops in [0, 20] {
         let port = format!("pcap:{}", folder.path(&format!("stopped-{loops}.pcap")).display());
         let mut session = Session::replay(Replay { loops: 0, ..plain(&[&capture]) }, [("A", port)]);
-        session.profile.stop.duration = Some(squall::units::Nanos(loops * 399_000 + 4_000));
+        session.profile.stop.duration = Some(squall_units::Nanos(loops * 399_000 + 4_000));
         let replay = session.open().unwrap().start().unwrap().finish().unwrap().replays.remove(0);
         let flows = replay.flows.unwrap();
         assert_eq!((replay.loops, flows.flow_packets), (loops, loops * 400 + 4));

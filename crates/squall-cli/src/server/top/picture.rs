@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use squall::render::{PortRow, StreamRow};
+use squall_report::render::{PortRow, StreamRow};
 use squall_server::{News, PortNews, RunRow, StreamNews};
 
 /// Runs that are over and still shown.
