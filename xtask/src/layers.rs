@@ -252,6 +252,15 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
+        // What a run leaves behind, as a report.
+        crates: &["squall-record"],
+        may_use: &["squall-engine", "squall-capture"],
+        rows_below: 4,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
+        number: 4,
         // Attacks as what the engine plays; files of rules, and of labels.
         crates: &["squall-attacking"],
         may_use: &["squall-engine"],

@@ -23,7 +23,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod assemble;
 #[cfg(feature = "attacks")]
 use squall_attacking as attacking;
 #[cfg(not(feature = "attacks"))]
@@ -32,12 +31,8 @@ mod attacking;
 pub mod capture;
 pub mod driving;
 mod error;
-mod flows;
-mod played;
-mod replay;
 mod session;
-mod sources;
-pub mod totals;
+mod settings;
 
 pub use capture::Capture;
 pub use error::Error;
@@ -57,4 +52,5 @@ pub use squall_port::{CommonClock, PortFacts};
 pub use squall_profile::{
     Diagnostic, Diagnostics, Format, Mode as ProfileMode, Profile, Stream as ProfileStream,
 };
+pub use squall_record::totals;
 pub use squall_report::report;

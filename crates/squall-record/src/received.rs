@@ -9,53 +9,22 @@ use std::{
 use squall_engine::{PortRx, ReceivedFlows};
 use squall_measure::{
     Bursts as SeenBursts, By, FlowCount, FlowRx, FlowSettings, Gaps, Traffic,
-    flow::{Flow, FlowKey, ethertype_name, protocol},
+    flow::{FlowKey, ethertype_name, protocol},
     kinds::{Kind, Recognised, SenderClock, Sequenced},
     source,
 };
 use squall_plan::Plan;
-use squall_report::conversations::{self, HostAddress};
+use squall_report::{
+    conversations::{self, HostAddress},
+    report::{
+        Bursts, ReceivedFlowReport, ReceivedFlowsReport, ReceivedSourceReport, RestReport,
+        RxReport, SequenceReport, distribution,
+    },
+};
 use squall_stats::{EqualBins, Histogram, Patterns, seen_together};
 use squall_units::Nanos;
 
-use crate::{
-    Error,
-    assemble::{distribution, equal_bins, patterns},
-    report::{
-        Bursts, ReceivedFlowReport, ReceivedFlowsReport, ReceivedSourceReport, RestReport,
-        RxReport, SequenceReport,
-    },
-};
-
-/// Settings that measure something, and that this machine has the memory for.
-///
-/// # Errors
-/// [`Error::Usage`] for others.
-pub(crate) fn check(settings: &FlowSettings) -> Result<(), Error> {
-    if settings.pace.interval == Nanos::ZERO {
-        return Err(Error::Usage(
-            "interval of peak rates = 0 s: expected a time above 0\n  try interval = 100 ms".into(),
-        ));
-    }
-    if settings.by == By::None {
-        return Ok(());
-    }
-    // Without histograms, and the place in the index.
-    let each = size_of::<Flow<FlowRx>>() + 2 * size_of::<u64>();
-    let memory = squall_capture::machine_memory().unwrap_or(u64::MAX);
-    let most = (memory / each as u64).min(1 << 31);
-    let asked = settings.limit as u64;
-    match asked {
-        0 => Err(Error::Usage(
-            "limit of 0 flows: expected 1 or more\n  try 10000, or by = none".into(),
-        )),
-        _ if asked > most => Err(Error::Usage(format!(
-            "{asked} flows of {each} octets each need more than the memory of this machine: \
-             expected at most {most}\n  try 1000000: further flows are counted as one"
-        ))),
-        _ => Ok(()),
-    }
-}
+use crate::{equal_bins, patterns};
 
 /// Bursts, peaks and time stamps of a port, and nothing else.
 pub(crate) fn total(queues: &[PortRx]) -> RxReport {
@@ -149,11 +118,7 @@ pub(crate) fn report(
 }
 
 /// Of a run on its way: counters of all flows that the queues told.
-pub(crate) fn so_far(
-    settings: &FlowSettings,
-    plan: &Plan,
-    seen: &ReceivedFlows,
-) -> conversations::Flows {
+pub fn so_far(settings: &FlowSettings, plan: &Plan, seen: &ReceivedFlows) -> conversations::Flows {
     let begin = seen.begin.unwrap_or_default();
     let flow = |(port, flow): &(usize, FlowCount)| {
         let (src, dst) = hosts(&flow.key);

@@ -2,28 +2,32 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Instant};
 
-use squall_engine::FlowStats;
+use squall_engine::{FlowStats, Snapshot};
 use squall_flows::{
     FailedConversation, FlowStatistics, Load, Served, Statistics, Tally, TemplateStatistics,
 };
-use squall_plan::{PlanFlows, flows::transport_name};
+use squall_plan::{Plan, PlanFlows, flows::transport_name};
 use squall_stats::Histogram;
 use squall_units::Nanos;
 
-use crate::{
-    assemble::distribution,
-    report::{
-        TemplateSample,
-        flows::{
-            ALL, BusiestSecond, ConversationNote, ConversationsReport, ExhaustedReport,
-            FlowsReport, LinkReport, RequestsReport, RoleReport, RolesReport, SteadyReport,
-            TemplateReport, TlsReport,
-        },
+use squall_report::report::{
+    TemplateSample, distribution,
+    flows::{
+        ALL, BusiestSecond, ConversationNote, ConversationsReport, ExhaustedReport, FlowsReport,
+        LinkReport, RequestsReport, RoleReport, RolesReport, SteadyReport, TemplateReport,
+        TlsReport,
     },
 };
 
+/// Of a run that plays flows.
+pub(crate) fn report(plan: &Plan, workers: &[Snapshot]) -> Option<FlowsReport> {
+    let flows = plan.flows.as_ref()?;
+    let names: Vec<_> = plan.ports.iter().map(|port| port.name.clone()).collect();
+    Some(report_of(flows, &names, workers.iter().flat_map(|worker| &worker.flows)))
+}
+
 /// `names` are those of the plan's ports.
-pub fn report<'a>(
+fn report_of<'a>(
     flows: &PlanFlows,
     names: &[String],
     all: impl Iterator<Item = &'a FlowStats> + Clone,
@@ -306,22 +310,21 @@ struct Row {
     transaction: Histogram,
 }
 
-impl Default for LastLoad {
-    fn default() -> Self {
-        Self { at: Instant::now(), rows: Vec::new() }
-    }
-}
-
 impl LastLoad {
+    pub fn at(at: Instant) -> Self {
+        Self { at, rows: Vec::new() }
+    }
+
     /// Rates since the last sample, and counts so far.
     pub fn sample<'a>(
         &mut self,
+        now: Instant,
         load: &Load,
         all: impl Iterator<Item = &'a FlowStats>,
     ) -> Vec<TemplateSample> {
         let total = merged(all);
-        let seconds = self.at.elapsed().as_secs_f64().max(1e-9);
-        self.at = Instant::now();
+        let seconds = now.duration_since(self.at).as_secs_f64().max(1e-9);
+        self.at = now;
         let mut names: Vec<_> =
             load.templates.iter().map(|template| template.name.as_str()).collect();
         let mut templates = total.templates.clone();

@@ -49,7 +49,7 @@ pub struct StreamTotals {
 
 impl Totals {
     /// Before anything was counted.
-    pub(crate) fn nothing(taken: Instant) -> Self {
+    pub fn nothing(taken: Instant) -> Self {
         Self {
             taken,
             wall_offset_ns: 0,
@@ -59,7 +59,8 @@ impl Totals {
         }
     }
 
-    pub(crate) fn of<'a>(
+    pub fn of<'a>(
+        taken: Instant,
         names: impl Iterator<Item = &'a str>,
         ports: usize,
         wall_offset_ns: i64,
@@ -70,7 +71,7 @@ impl Totals {
             .collect();
         let ports = vec![PortTotals::default(); ports];
         let threads = Vec::new();
-        let mut totals = Self { taken: Instant::now(), wall_offset_ns, ports, streams, threads };
+        let mut totals = Self { taken, wall_offset_ns, ports, streams, threads };
         for worker in workers {
             totals.add(worker);
         }
