@@ -8,9 +8,9 @@ use libfuzzer_sys::fuzz_target;
 use squall::{
     Error, Session,
     driving::{Driven, Start},
-    units::MacAddr,
 };
 use squall_trex::{PortInfo, Server};
+use squall_units::MacAddr;
 
 /// Nothing is sent here.
 struct Nowhere;

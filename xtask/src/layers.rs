@@ -65,10 +65,8 @@ const COMMAND_LINE: (&str, &[&str]) = (
     "the command line belongs to squall-cli",
     &["clap", "clap_complete", "clap_mangen", "ratatui", "crossterm", "indicatif"],
 );
-const TOML: (&str, &[&str]) = (
-    "profiles are read by squall-profile and squall-import",
-    &["toml", "toml_edit", "serde-saphyr", "serde_yaml"],
-);
+const TOML: (&str, &[&str]) =
+    ("profiles are read by squall-profile", &["toml", "toml_edit", "serde-saphyr", "serde_yaml"]);
 
 const NOW: (&str, &[&str]) = (
     "time comes in as an argument (`now: Nanos`), so that a test can hold the clock",
@@ -123,7 +121,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 2,
-        crates: &["squall-import", "squall-tcp", "squall-host", "squall-measure", "squall-ids"],
+        crates: &["squall-tcp", "squall-host", "squall-measure", "squall-ids"],
         may_use: &[],
         rows_below: 2,
         must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE],
@@ -227,6 +225,15 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
+        // All backends by their addresses, and the rest of what a machine has.
+        crates: &["squall-machine"],
+        may_use: &["squall-port-linux", "squall-port-dpdk"],
+        rows_below: 4,
+        must_not: &[HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[SOCKETS],
+    },
+    Row {
+        number: 4,
         // Files, and the thread that writes them.
         crates: &["squall-capture"],
         may_use: &["squall-port", "squall-units", "squall-wire", "squall-pcap"],
@@ -236,9 +243,9 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // What needs no run: whole files, and the language of their filters.
+        // What needs no run: whole files, the language of their filters, and what they cost.
         crates: &["squall-offline"],
-        may_use: &["squall-port-linux"],
+        may_use: &["squall-port-linux", "squall-machine"],
         rows_below: 4,
         must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[THREADS, SOCKETS],
@@ -250,6 +257,15 @@ const TABLE: &[Row] = &[
         rows_below: 4,
         must_not: &[HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[SOCKETS],
+    },
+    Row {
+        number: 4,
+        // What a run leaves behind, as a report.
+        crates: &["squall-record"],
+        may_use: &["squall-engine", "squall-capture"],
+        rows_below: 4,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
     },
     Row {
         number: 4,
@@ -279,6 +295,24 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
+        // Short sessions that try the machine.
+        crates: &["squall-doctor"],
+        may_use: &[],
+        rows_below: 6,
+        must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[THREADS, SOCKETS],
+    },
+    Row {
+        number: 6,
+        // A session for each trial, here or on nodes, whose controller is a process.
+        crates: &["squall-trials"],
+        may_use: &[],
+        rows_below: 6,
+        must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[SOCKETS],
+    },
+    Row {
+        number: 6,
         // What a run is to OTG, and the translation of its messages; what carries them is above.
         crates: &["squall-otg", "squall-trex"],
         may_use: &["squall-control"],
@@ -290,7 +324,16 @@ const TABLE: &[Row] = &[
         number: 6,
         // A session sends; what captures is other people's programs.
         crates: &["squall-compare"],
-        may_use: &["squall", "squall-units", "squall-pcap", "squall-port", "squall-port-linux"],
+        may_use: &[
+            "squall",
+            "squall-units",
+            "squall-pcap",
+            "squall-port",
+            "squall-port-linux",
+            "squall-machine",
+            "squall-options",
+            "squall-report",
+        ],
         rows_below: 0,
         must_not: &[HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[],
@@ -306,6 +349,8 @@ const TABLE: &[Row] = &[
             "squall-profile",
             "squall-plan",
             "squall-port",
+            "squall-port-linux",
+            "squall-report",
             "squall-otg",
         ],
         rows_below: 0,
@@ -315,7 +360,25 @@ const TABLE: &[Row] = &[
     Row {
         number: 7,
         crates: &["squall-server"],
-        may_use: &["squall", "squall-control", "squall-editor", "squall-otg", "squall-trex"],
+        may_use: &[
+            "squall",
+            "squall-units",
+            "squall-options",
+            "squall-wire",
+            "squall-plan",
+            "squall-report",
+            "squall-method",
+            "squall-port",
+            "squall-port-linux",
+            "squall-machine",
+            "squall-offline",
+            "squall-attacking",
+            "squall-control",
+            "squall-trials",
+            "squall-editor",
+            "squall-otg",
+            "squall-trex",
+        ],
         rows_below: 0,
         must_not: &[PYTHON, COMMAND_LINE],
         must_not_call: &[],
@@ -324,7 +387,23 @@ const TABLE: &[Row] = &[
         number: 7,
         crates: &["squall-py"],
         // Of the editor what writes a profile as Python.
-        may_use: &["squall", "squall-editor", "squall-otg", "squall-trex"],
+        may_use: &[
+            "squall",
+            "squall-units",
+            "squall-options",
+            "squall-profile",
+            "squall-plan",
+            "squall-report",
+            "squall-method",
+            "squall-port",
+            "squall-capture",
+            "squall-machine",
+            "squall-offline",
+            "squall-trials",
+            "squall-editor",
+            "squall-otg",
+            "squall-trex",
+        ],
         rows_below: 0,
         must_not: &[HTTP, COMMAND_LINE, TOML, SYSTEM],
         must_not_call: &[],
@@ -334,9 +413,24 @@ const TABLE: &[Row] = &[
         crates: &["squall-cli"],
         may_use: &[
             "squall",
+            "squall-units",
+            "squall-options",
+            "squall-wire",
+            "squall-profile",
+            "squall-plan",
+            "squall-report",
+            "squall-apps",
+            "squall-replay",
+            "squall-port",
+            "squall-port-linux",
+            "squall-machine",
+            "squall-capture",
+            "squall-offline",
+            "squall-attacking",
+            "squall-doctor",
+            "squall-trials",
             "squall-compare",
             "squall-server",
-            "squall-options",
             "squall-method",
             "squall-trex",
         ],

@@ -251,7 +251,7 @@ fn given(is: &Type) -> String {
 
 /// Keyword arguments of runs. As `ruff format` has it.
 pub fn options() -> String {
-    let all = types::of_schema(&squall::options::schema(false));
+    let all = types::of_schema(&squall_options::schema(false));
     let mut out = String::from(OPTIONS_HEAD);
     for definition in &all {
         let Shape::Object(fields) = &definition.shape else { continue };
@@ -284,7 +284,9 @@ pub fn options() -> String {
 /// As `ruff format` has it.
 pub fn figures() -> String {
     let mut all: Vec<Definition> = Vec::new();
-    for schema in [squall::report::schema(), squall::info::schema(), squall::edit::schema()] {
+    for schema in
+        [squall::report::schema(), squall_offline::info::schema(), squall_offline::edit::schema()]
+    {
         let schema: Value = serde_json::from_str(&schema).expect("a schema is JSON");
         for definition in types::of_schema(&schema) {
             if !all.iter().any(|known| known.name == definition.name) {

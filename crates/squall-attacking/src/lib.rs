@@ -721,6 +721,7 @@ impl Prepared {
         (failed, served): (&[FailedConversation], &Served),
         heard: Option<&Heard>,
         end: Nanos,
+        whole: bool,
     ) -> Vec<AttackReport> {
         let mut reports = self.reports.clone();
         let script = played.and_then(|played| played.script(true));
@@ -732,7 +733,7 @@ impl Prepared {
             passages.add_frames(heard, &self.labels, end);
         }
         // Those of all attacks are played together.
-        if let Some(report) = reports.first_mut() {
+        if let Some(report) = reports.first_mut().filter(|_| whole) {
             report.passage = passages.report();
         }
         reports

@@ -9,12 +9,9 @@ use std::{
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
 use serde_json::{Map, Value, json};
-use squall::{
-    Error, Format, Profile, Session,
-    report::fail_if::FailIf,
-    units::{Nanos, parse_count},
-};
+use squall::{Error, Format, Profile, Session, report::fail_if::FailIf};
 use squall_options::RunOptions;
+use squall_units::{Nanos, parse_count};
 
 /// Arguments, and what was given of them as text: for a profile that says the same.
 #[derive(Clone, Debug)]
@@ -271,7 +268,7 @@ impl ProfileFile {
                     .into(),
             ));
         } else if self.profile == Path::new("-") {
-            let text = squall::read_open(std::io::stdin())
+            let text = squall_profile::read_open(std::io::stdin())
                 .map_err(|e| Error::Usage(format!("cannot read standard input: {e}")))?;
             Profile::parse(&text, "<stdin>", Format::Toml)?
         } else {

@@ -11,11 +11,11 @@ use clap::{
 };
 use squall::{
     Capture, Error, Session,
-    capturing::{self, Compression, GsoFrames, OnFull, PreTrigger, Print, Rotate, Stamp, Stop},
-    render::{self, human},
     report::{CaptureReport, Report},
-    units::{Nanos, parse_octets},
 };
+use squall_capture::{Compression, GsoFrames, OnFull, PreTrigger, Print, Rotate, Stamp, Stop};
+use squall_report::render::{self, human};
+use squall_units::{Nanos, parse_octets};
 
 use crate::{
     args::{Choice, Options, Output, command_line, parse_some, parse_time, unpromiscuous},
@@ -236,7 +236,7 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
     )
 }
 
-fn options(args: &Args) -> Result<capturing::Options, Error> {
+fn options(args: &Args) -> Result<squall_capture::Options, Error> {
     let name =
         args.write.as_ref().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
     let prints = args.print || args.write.is_none();
@@ -293,14 +293,14 @@ fn options(args: &Args) -> Result<capturing::Options, Error> {
                     .into(),
             ));
         }
-        _ if pcapng => capturing::Format::Pcapng,
-        precision => capturing::Format::Pcap { nanoseconds: precision != Some(Precision::Us) },
+        _ if pcapng => squall_capture::Format::Pcapng,
+        precision => squall_capture::Format::Pcap { nanoseconds: precision != Some(Precision::Us) },
     };
     let memory = &args.memory;
-    Ok(capturing::Options {
+    Ok(squall_capture::Options {
         file: args.write.clone(),
         format,
-        snaplen: args.snaplen.unwrap_or(capturing::SNAPLEN),
+        snaplen: args.snaplen.unwrap_or(squall_capture::SNAPLEN),
         directed: args.direction.is_some_and(|direction| direction != Direction::In),
         rotate,
         compress: files.compress,
@@ -318,7 +318,7 @@ fn options(args: &Args) -> Result<capturing::Options, Error> {
         stop: Stop { packets: args.end.count, octets: args.end.size, files: args.end.files },
         print: prints.then_some(Print { stamp: args.print_time.unwrap_or_default() }),
         flush: files.packet_buffered,
-        ..capturing::Options::default()
+        ..squall_capture::Options::default()
     })
 }
 
@@ -404,8 +404,8 @@ fn told(capture: &CaptureReport) -> String {
 /// `262144`, `96`; 0 is all, as tcpdump has it.
 fn snaplen(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(0) => Ok(capturing::SNAPLEN),
-        Ok(octets @ 1..=capturing::SNAPLEN) => Ok(octets),
+        Ok(0) => Ok(squall_capture::SNAPLEN),
+        Ok(octets @ 1..=squall_capture::SNAPLEN) => Ok(octets),
         _ => Err("expected 1 to 262144 octets, or 0 for all".into()),
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::{Subcommand, ValueEnum};
-use squall::{Error, Profile, trials};
+use squall::{Error, Profile};
 use squall_options::RunOptions;
 
 use crate::{args::Output, drive::Signals};
@@ -139,14 +139,14 @@ pub fn nodes(
     profile: Option<&Profile>,
     dry_run: bool,
     signals: &Signals,
-) -> Result<trials::Nodes, Error> {
+) -> Result<squall_trials::Nodes, Error> {
     let mut words: Vec<OsString> = vec!["trials".into(), inventory.into()];
     if let Some(profile) = profile {
         words.push(format!("--profile={}", profile.origin).into());
         words.extend(profile.ports.iter().map(|port| format!("--port={}", port.name).into()));
     }
     words.extend(dry_run.then(|| "--dry-run".into()));
-    trials::Nodes::start(controller(words), &|| signals.came())
+    squall_trials::Nodes::start(controller(words), &|| signals.came())
 }
 
 /// The same for `squall report`, which the controller runs on the reports of the nodes.

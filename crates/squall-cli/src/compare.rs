@@ -4,14 +4,13 @@ mod trex;
 
 use std::{fs::File, path::PathBuf, process::ExitCode};
 
-use squall::{
-    Error, render,
-    units::{Nanos, Rate},
-};
+use squall::Error;
 use squall_compare::{
     self as compare, DEFAULT_TOOLS, DataSet, Place, Settings, Tool,
     generators::{DEFAULT_GENERATORS, Generator, GeneratorSettings},
 };
+use squall_report::render;
+use squall_units::{Nanos, Rate};
 
 use crate::{args::command_line, drive::Signals, output};
 
@@ -267,7 +266,7 @@ fn own_path() -> Result<PathBuf, Error> {
 }
 
 fn check_steps(steps: &[Rate]) -> Result<(), Error> {
-    let wrong = |rate: &&Rate| rate.is_zero() || rate.unit == squall::units::RateUnit::Percent;
+    let wrong = |rate: &&Rate| rate.is_zero() || rate.unit == squall_units::RateUnit::Percent;
     steps.iter().find(wrong).map_or(Ok(()), |rate| {
         Err(Error::Usage(format!("--steps {rate}: expected a rate such as 100Mbps, 10kpps or max")))
     })
@@ -324,7 +323,7 @@ fn pps(text: &str) -> Result<Rate, String> {
     if text == "max" {
         return Ok(Rate::MAX);
     }
-    let count = squall::units::parse_count(text.trim_end_matches("pps").trim());
+    let count = squall_units::parse_count(text.trim_end_matches("pps").trim());
     count.map(Rate::pps).map_err(|error| error.to_string())
 }
 

@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use squall::{Error, Format, Profile, lab, options::Time};
+use squall::{Error, Format, Profile};
+use squall_options::Time;
+use squall_port_linux::lab;
 
 use crate::{
     args::{Choice, Options, Output},

@@ -3,11 +3,9 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use squall::{
-    Error,
-    doctor::{FRAMES, Finding, State, Trial, examine},
-    lab,
-};
+use squall::Error;
+use squall_doctor::{FRAMES, Finding, State, Trial, examine};
+use squall_port_linux::lab;
 
 use crate::{features, output};
 

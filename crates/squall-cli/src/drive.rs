@@ -16,9 +16,9 @@ use signal_hook::{
 };
 use squall::{
     Error, Run, Session,
-    render::{Live, LiveMode},
     report::{Asked, EndedBy, Report},
 };
+use squall_report::render::{Live, LiveMode};
 
 use crate::args::Output;
 

@@ -2,20 +2,18 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use squall::{
-    Error,
-    edit::{
-        Edited, Progress, Settings, Split, edit as edit_captures,
-        edits::{
-            AddressMap, Edits, Encapsulation, Endpoints, Factor, FixLen, Key, MacPair, MacSwap,
-            Numbers, PortMap, Ttl, Vlan, VlanMode, When,
-        },
-        parse_shift, parse_vlan_mode, parse_when,
+use squall::Error;
+use squall_offline::edit::{
+    Edited, Progress, Settings, Split, edit as edit_captures,
+    edits::{
+        AddressMap, Edits, Encapsulation, Endpoints, Factor, FixLen, Key, MacPair, MacSwap,
+        Numbers, PortMap, Ttl, Vlan, VlanMode, When,
     },
-    output::Permit,
-    render::human,
-    units::{Nanos, parse_count},
+    parse_shift, parse_vlan_mode, parse_when,
 };
+use squall_port::output::Permit;
+use squall_report::render::human;
+use squall_units::{Nanos, parse_count};
 
 use crate::{
     args::command_line,
@@ -387,7 +385,7 @@ fn told(edited: &Edited) -> String {
         ("Packets changed", human::count(edited.packets_changed)),
         ("Packets dropped", human::count(edited.packets_dropped)),
     ];
-    let by = |done: &squall::edit::Done| match (done.changed, done.dropped) {
+    let by = |done: &squall_offline::edit::Done| match (done.changed, done.dropped) {
         (changed, 0) => human::count(changed),
         (0, dropped) => format!("{} dropped", human::count(dropped)),
         (changed, dropped) => {

@@ -271,7 +271,7 @@ pub fn flows(args: &Args) -> Result<ExitCode, Error> {
         }
         What::App(app) => (&app.common, app.profile()?, format!("squall flows {}", app.app)),
         What::Apps => {
-            output::print(&squall::applications());
+            output::print(&squall_plan::flows::applications());
             return Ok(ExitCode::SUCCESS);
         }
     };

@@ -12,7 +12,7 @@ use clap::{
     builder::StyledStr,
     error::{ContextKind, ContextValue, Error, ErrorKind},
 };
-use squall::render;
+use squall_report::render;
 
 /// Wider than this no text is easy to read.
 pub const WIDEST: usize = 100;
@@ -145,7 +145,7 @@ fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> E
         Some(ContextValue::String(tip)) => {
             let tip = tip.trim_start_matches('-');
             !tip.starts_with(&word)
-                && !squall::units::suggest(&word, [tip]).starts_with("did you mean")
+                && !squall_units::suggest(&word, [tip]).starts_with("did you mean")
         }
         _ => true,
     };

@@ -2,13 +2,11 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use squall::{
-    Error,
-    import::{conversations, profile},
-    importing::{ConversationReport, Delays, Holes, ImportOptions, Imported, Transport},
-    render::human,
-    units::Nanos,
-};
+use squall::Error;
+use squall_apps::{ConversationReport, Delays, Holes, ImportOptions, Imported, Transport};
+use squall_offline::import::{conversations, profile};
+use squall_report::render::human;
+use squall_units::Nanos;
 
 use crate::{args::TrexOptions, output};
 

@@ -7,12 +7,10 @@ use std::{
     time::Instant,
 };
 
-use squall::{
-    Error,
-    info::{Bins, Info, Progress, Settings, read},
-    render::{human, info_html, info_table, info_text},
-    units::Nanos,
-};
+use squall::Error;
+use squall_offline::info::{Bins, Info, Progress, Settings, read};
+use squall_report::render::{human, info_html, info_table, info_text};
+use squall_units::Nanos;
 
 use crate::{args::command_line, drive::Signals, output, progress::ProgressLine};
 

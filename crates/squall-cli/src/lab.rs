@@ -7,10 +7,10 @@ use std::{
 };
 
 use clap::Subcommand;
-use squall::{
-    Error,
-    forward::forward,
-    lab::{Device, DeviceKind, INTERFACES, Lab, LabError, LabOptions, SIDES, Side},
+use squall::Error;
+use squall_machine::forward::forward;
+use squall_port_linux::lab::{
+    Device, DeviceKind, INTERFACES, Lab, LabError, LabOptions, SIDES, Side,
 };
 
 use crate::{

@@ -129,7 +129,7 @@ pub fn main() -> ExitCode {
         // A standard error that cannot be written (a full disk, a pipe that nobody reads) must not
         // make two defects of one.
         let text = format!("squall: this is a defect in Squall, please report it: {info}\n");
-        _ = std::io::stderr().write_all(squall::render::terminal(&text).as_bytes());
+        _ = std::io::stderr().write_all(squall_report::render::terminal(&text).as_bytes());
     }));
     let command = help::parse::<Cli>().command;
     let lives_on = matches!(&command, Command::Server(command) if server::lives_on(command));

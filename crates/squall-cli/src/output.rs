@@ -12,9 +12,10 @@ use std::{
 };
 
 use squall::{
-    Error, render,
+    Error,
     report::{ReasonCode, Report, VerdictStatus},
 };
+use squall_report::render;
 
 use crate::args::Output;
 

@@ -3,12 +3,10 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use squall::{
-    Error, Placement, Planned, PlannedPool, PlannedTemplate, Profile, StreamDivision,
-    explain::{Preview, preview},
-    units::FCS_LEN,
-    wire::to_hex,
-};
+use squall::{Error, Placement, Planned, PlannedPool, PlannedTemplate, Profile, StreamDivision};
+use squall_plan::explain::{Preview, preview};
+use squall_units::FCS_LEN;
+use squall_wire::to_hex;
 
 use crate::{
     args::{Choice, Options, ProfileFile},

@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
-use squall::{
-    Error, InterfaceInfo, Permissions,
+use squall::Error;
+use squall_machine::{
     kinds::{KINDS, Kind},
     listing::{Listed, Listing, state, xdp_mode},
-    render::human,
-    units::Nanos,
 };
+use squall_port_linux::{InterfaceInfo, Permissions};
+use squall_report::render::human;
+use squall_units::Nanos;
 
 use crate::{
     output, probe,

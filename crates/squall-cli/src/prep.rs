@@ -6,14 +6,12 @@ use std::{
     process::ExitCode,
 };
 
-use squall::{
-    Error,
-    prep::{
-        Prepared,
-        cache::Cache,
-        prepare, read,
-        split::{Auto, AutoMode, By, Select, Services, Side, Split, SplitError},
-    },
+use squall::Error;
+use squall_offline::prep::{
+    Prepared,
+    cache::Cache,
+    prepare, read,
+    split::{Auto, AutoMode, By, Select, Services, Side, Split, SplitError},
 };
 
 use crate::{args::command_line, output};
@@ -204,7 +202,7 @@ impl Rules {
 fn services(path: &Path) -> Result<Services, Error> {
     let wrong =
         |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
-    let text = squall::read_file(path).map_err(|error| wrong(&error))?;
+    let text = squall_profile::read_file(path).map_err(|error| wrong(&error))?;
     Services::parse(&String::from_utf8_lossy(&text)).map_err(|error| wrong(&error))
 }
 

@@ -3,14 +3,12 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use squall::{
-    Error, InterfaceInfo, Permissions,
-    kinds::{KINDS, Kind, OnInterface, Use, chosen},
-    lab, list_interfaces,
-    probe::{Measured, open_ear, receive, send, sizes},
-    render::human,
-    units::Nanos,
-};
+use squall::Error;
+use squall_doctor::probe::{Measured, open_ear, receive, send, sizes};
+use squall_machine::kinds::{KINDS, Kind, OnInterface, Use, chosen};
+use squall_port_linux::{InterfaceInfo, Permissions, lab, list_interfaces};
+use squall_report::render::human;
+use squall_units::Nanos;
 
 use crate::{
     drive::Signals,
@@ -80,7 +78,7 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
 fn interface_now(name: &str) -> Result<InterfaceInfo, Error> {
     let found = list_interfaces()
         .map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
-    squall::listing::find(name, &found).cloned()
+    Ok(squall_machine::listing::find(name, &found)?.clone())
 }
 
 /// What will be sent, before it is.
@@ -100,7 +98,7 @@ fn announcement(at: &InterfaceInfo, peer: Option<&str>, time: Nanos) -> Result<S
              fast as they go,\n  {}: the interface's own address, which a switch does not pass \
              on, and no IP",
             at.name,
-            squall::probe::packet(at)?
+            squall_doctor::probe::packet(at)?
         ),
     })
 }

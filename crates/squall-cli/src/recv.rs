@@ -4,12 +4,13 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::Arg;
 use squall::{
-    By, Error, FlowSettings, Pace, RunOptions, SequenceKind, SequenceKinds, Session, lab,
-    render::{self, human},
+    By, Error, FlowSettings, Pace, RunOptions, SequenceKind, SequenceKinds, Session,
     report::{EqualBins, Report},
-    selftest::{self, Floor},
-    units::Nanos,
 };
+use squall_doctor::selftest::{self, Floor};
+use squall_port_linux::lab;
+use squall_report::render::{self, human};
+use squall_units::Nanos;
 
 use crate::{
     args::{Choice, Options, Output, command_line, parse_some, parse_time, unpromiscuous},
@@ -314,7 +315,7 @@ fn self_test(args: &Args) -> Result<ExitCode, Error> {
 }
 
 fn read_floor(name: &str) -> Result<Floor, Error> {
-    let text = squall::read_text(name)
+    let text = squall_profile::read_text(name)
         .map_err(|e| Error::Usage(format!("--floor {name} cannot be read: {e}")))?;
     Floor::from_json(&text).map_err(|why| {
         Error::Usage(format!(

@@ -4,13 +4,11 @@ use std::{path::PathBuf, process::ExitCode, str::FromStr, time::Duration};
 
 use clap::Arg;
 use serde_json::{Map, Value, json};
-use squall::{
-    Error, Profile, Session,
-    options::Clock,
-    replay::{Decimal, Preview, Ramp},
-    replaying::{Numbers, split::AutoMode},
-    units::{Nanos, Rate, parse_count},
-};
+use squall::{Error, Profile, Session};
+use squall_options::Clock;
+use squall_replay::{Decimal, Preview, Ramp};
+use squall_replay::{Numbers, split::AutoMode};
+use squall_units::{Nanos, Rate, parse_count};
 
 use crate::{
     args::{Choice, Options, Output, Texts, named_ports},
@@ -311,7 +309,7 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
     }
     let title = format!("squall replay on {}", args.port());
     let end = End { each_s: args.stats, ..End::default() };
-    drive_until(session, &args.output, &title, end, |_| {}, squall::render::replay)
+    drive_until(session, &args.output, &title, end, |_| {}, squall_report::render::replay)
 }
 
 /// `frames` leave each time Enter is pressed.
@@ -352,7 +350,7 @@ fn by_hand(mut session: Session, args: &Args, frames: u64) -> Result<ExitCode, E
     }
     run.stop();
     let report = run.finish()?;
-    let extra = squall::render::replay(&report);
+    let extra = squall_report::render::replay(&report);
     args.output.publish(report, files, &extra, &[])
 }
 

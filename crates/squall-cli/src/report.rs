@@ -6,7 +6,8 @@ use std::{
     process::ExitCode,
 };
 
-use squall::{Error, report::Report, whole};
+use squall::{Error, report::Report};
+use squall_report::merge::whole;
 
 use crate::args::{Output, command_line};
 

@@ -2,7 +2,8 @@
 
 use std::{process::ExitCode, sync::Mutex};
 
-use squall::{Error, Session, render::attack};
+use squall::{Error, Session};
+use squall_report::render::attack;
 
 use crate::{
     args::{All, Options, Output, ProfileFile},

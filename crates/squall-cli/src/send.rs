@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::ArgGroup;
 use serde_json::{Map, Value, json};
-use squall::{Diagnostics, Error, Profile, units::Rate};
+use squall::{Diagnostics, Error, Profile};
+use squall_units::Rate;
 
 use crate::{
     args::{Choice, Options, Output},

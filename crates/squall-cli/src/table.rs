@@ -1,3 +1,3 @@
 //! Aligned columns for commands that print once.
 
-pub use squall::render::columns::{Side, table};
+pub use squall_report::render::columns::{Side, table};

@@ -6,12 +6,10 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use squall::{
-    Error, Profile,
-    render::human,
-    trials::{self, Between, Place, Test, compare_results},
-    units::Rate,
-};
+use squall::{Error, Profile};
+use squall_report::render::human;
+use squall_trials::{Between, Place, Test, compare_results};
+use squall_units::Rate;
 
 use squall_method::{
     Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, ab, compare,
@@ -100,7 +98,7 @@ struct Ab {
     settings: ab::Settings,
     /// Length of a trial [default: what the profiles say]
     #[arg(short, long, value_name = "TIME")]
-    duration: Option<squall::options::Time>,
+    duration: Option<squall_options::Time>,
     /// Repeat a trial up to N times if the generator did not keep to it
     #[arg(long, value_name = "N", default_value_t = 2)]
     repeats: u32,
@@ -121,7 +119,7 @@ struct Nodes {
     nodes: Option<PathBuf>,
 }
 
-fn place(nodes: &mut Option<trials::Nodes>) -> Place<'_> {
+fn place(nodes: &mut Option<squall_trials::Nodes>) -> Place<'_> {
     nodes.as_mut().map_or(Place::Here, Place::Nodes)
 }
 
@@ -141,7 +139,7 @@ fn ab(args: &Ab) -> Result<ExitCode, Error> {
         (false, false) => {
             let mut options = args.options.run.clone();
             options.duration = args.duration;
-            let comparison = trials::Comparison {
+            let comparison = squall_trials::Comparison {
                 a: Profile::load(&args.a)?,
                 b: Profile::load(&args.b)?,
                 settings: args.settings.clone(),
@@ -347,7 +345,7 @@ impl Common {
         &self,
         method: &Method,
         signals: &Signals,
-    ) -> Result<(Profile, Option<trials::Nodes>), Error> {
+    ) -> Result<(Profile, Option<squall_trials::Nodes>), Error> {
         let known = self.profile.as_ref().map(Profile::load).transpose()?;
         let start =
             |inventory: &PathBuf| cluster::nodes(inventory, known.as_ref(), self.dry_run, signals);

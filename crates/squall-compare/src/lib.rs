@@ -142,7 +142,7 @@ pub fn captures(
         command: settings.command.clone(),
         squall_version: env!("CARGO_PKG_VERSION").into(),
         started: humantime::format_rfc3339_seconds(started.1).to_string(),
-        host: squall::host(),
+        host: squall_machine::host(),
         method,
         data: settings.data.iter().map(|data| data.info.clone()).collect(),
         write: settings.write.iter().map(Place::info).collect(),
@@ -162,7 +162,7 @@ pub const LOSSLESS: f64 = 0.001;
 
 /// For the sender and for the tools: different ones where there are two.
 fn two_cpus() -> (Option<u32>, Option<u32>) {
-    let allowed = squall::allowed_cpus();
+    let allowed = squall_machine::cpus::allowed();
     (allowed.last().copied(), allowed.first().copied())
 }
 
@@ -503,7 +503,7 @@ fn lossless(tool: &Tool, data: &DataInfo, place: &Place, rounds: Vec<SearchRound
 /// `781 kpps`: what a search asks for has no round figures.
 fn rounded(rate: Rate) -> String {
     match rate.unit {
-        RateUnit::Pps => squall::render::human::si(rate.value(), "pps"),
+        RateUnit::Pps => squall_report::render::human::si(rate.value(), "pps"),
         _ => rate.to_string(),
     }
 }

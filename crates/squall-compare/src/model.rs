@@ -6,10 +6,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use squall::{
-    render::{human, page},
-    report::Host,
-};
+use squall::report::Host;
+use squall_report::render::{human, page};
 use squall_units::median;
 
 /// The version of this structure.

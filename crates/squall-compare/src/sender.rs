@@ -6,11 +6,9 @@ use std::{
 };
 
 use serde_json::json;
-use squall::{
-    Error, RunOptions, Session,
-    kinds::{Use, Wanted},
-    options::{Cpus, Time},
-};
+use squall::{Error, RunOptions, Session};
+use squall_machine::kinds::{Use, Wanted};
+use squall_options::{Cpus, Time};
 use squall_port::{BATCH, SendError, TxQueue};
 use squall_port_linux::child;
 use squall_units::{FCS_LEN, Nanos, Rate, RateUnit};
@@ -130,7 +128,7 @@ impl Sender {
         stop: &dyn Fn() -> bool,
     ) -> Result<f64, Error> {
         let wanted = Wanted { to: Use::Send, ..Wanted::default() };
-        let (mut port, _, _) = squall::open_port(&self.address, wanted)?;
+        let (mut port, _, _) = squall_machine::ports::open(&self.address, wanted)?;
         let failed =
             |error: std::io::Error| Error::Environment(format!("{}: {error}", self.address));
         let mut queue = port.open_tx(0, frames.longest() as u32).map_err(failed)?;

@@ -6,11 +6,12 @@
 //! the run is over, another one takes over, and its streams go on where they were.
 //!
 //! Does not know whose protocol asks: what a member is (a flow of OTG, a packet group of TRex) and
-//! what of its streams is counted is up to the [`Counts`] of the caller. Knows no messages, files or
-//! leases: runs come about by a [`Start`].
+//! what of its streams is counted is up to the [`Counts`] of the caller. Knows no messages and no
+//! leases: runs come about by a [`Start`]. So do [`recordings`], of what interfaces carry meanwhile.
 #![forbid(unsafe_code)]
 
 mod carry;
+pub mod recordings;
 mod seen;
 
 use std::{

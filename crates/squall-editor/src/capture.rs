@@ -11,9 +11,10 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall::{Error, filter::compile_file};
+use squall::Error;
 use squall_pcap::{CaptureReader, Packet};
 use squall_port::{ETHERNET, Filter};
+use squall_port_linux::filter::compile_file;
 use squall_wire::Frame;
 
 use super::{FrameView, packet::layers, to_hex};

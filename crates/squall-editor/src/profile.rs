@@ -4,8 +4,9 @@ use std::{io, path::Path};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall::{Error, Planned, Session, render::human};
+use squall::{Error, Planned, Session};
 use squall_profile::{At, Format, Profile};
+use squall_report::render::human;
 use squall_units::L1_OVERHEAD;
 
 use super::Problem;

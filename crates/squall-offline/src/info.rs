@@ -192,6 +192,7 @@ pub fn read(
         }
     }
     info.elapsed_s = began.elapsed().as_secs_f64();
+    (info.cpu, info.memory) = (squall_machine::cpu(), squall_machine::memory());
     Ok(info)
 }
 

@@ -15,6 +15,7 @@ pub mod flows;
 mod place;
 mod rate;
 pub mod replays;
+mod survey;
 pub mod text;
 
 use std::{io, sync::Arc};
@@ -32,6 +33,7 @@ pub use diff::Change;
 pub use flows::{FlowSide, PlanFlows, PlannedLoad, PlannedPool, PlannedTemplate, Spoken};
 pub use replays::PlanReplay;
 pub use squall_options::Multiplier;
+pub use survey::survey;
 
 /// What a plan has to know of a port. `PortFacts` without the parts that only backends know.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,11 +7,9 @@ use std::{
 };
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use squall::{
-    Capture, RunOptions, Session,
-    capturing::{self, Compression, Format, OnFull, Options, Rotate, Stop},
-    units::Nanos,
-};
+use squall::{Capture, RunOptions, Session};
+use squall_capture::{Compression, Format, OnFull, Options, Rotate, Stop};
+use squall_units::Nanos;
 
 use crate::{error::to_py, report::Report};
 
@@ -55,7 +53,7 @@ pub fn capture(
                 )));
             }
         },
-        snaplen: snaplen.unwrap_or(capturing::SNAPLEN),
+        snaplen: snaplen.unwrap_or(squall_capture::SNAPLEN),
         compress: compress
             .map(|text| {
                 text.parse::<Compression>().map_err(|e| bad(format!("compress = {text:?}: {e}")))

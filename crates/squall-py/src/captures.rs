@@ -9,7 +9,8 @@ use pyo3::{
     exceptions::{PyOSError, PyValueError},
     prelude::*,
 };
-use squall::{info as facade, render};
+use squall_offline::info as facade;
+use squall_report::render;
 
 use crate::error::to_py;
 
@@ -108,7 +109,7 @@ pub fn info(
         duplicates,
         hash,
     };
-    let read = interruptible(py, |go_on| facade::read(&files, &settings, |_| go_on()))?;
+    let read = interruptible(py, |go_on| Ok(facade::read(&files, &settings, |_| go_on())?))?;
     Ok(Info(facade::Info { command: "python".into(), ..read }))
 }
 

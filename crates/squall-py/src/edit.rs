@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use squall::{
-    edit::{Edited, Settings, Split, edit as edit_captures, edits::Edits, set},
-    output::Permit,
-    units::Nanos,
-};
+use squall_offline::edit::{Edited, Settings, Split, edit as edit_captures, edits::Edits, set};
+use squall_port::output::Permit;
+use squall_units::Nanos;
 
 use crate::{captures::interruptible, error::to_py};
 

@@ -2,7 +2,8 @@
 
 use pyo3::{prelude::*, types::PyBytes};
 use serde_json::{Value, json};
-use squall::{explain, render};
+use squall_plan::explain;
+use squall_report::render;
 
 #[pyclass(frozen, module = "squall._native")]
 pub struct Plan {

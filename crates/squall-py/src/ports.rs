@@ -1,7 +1,7 @@
 //! What there is to send on.
 
 use pyo3::prelude::*;
-use squall::listing::Listing;
+use squall_machine::listing::Listing;
 
 use crate::error::to_py;
 
@@ -9,5 +9,5 @@ use crate::error::to_py;
 #[pyfunction]
 pub fn ports(py: Python<'_>, interface: Option<&str>) -> PyResult<String> {
     py.detach(|| Listing::new(interface).map(|listing| listing.to_value().to_string()))
-        .map_err(to_py)
+        .map_err(|error| to_py(error.into()))
 }

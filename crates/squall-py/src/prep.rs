@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use squall::{
-    Error,
-    prep::{
-        prepare,
-        split::{By, Select, Side, Split},
-    },
+use squall::Error;
+use squall_offline::prep::{
+    prepare,
+    split::{By, Select, Side, Split},
 };
 
 use crate::error::to_py;

@@ -56,6 +56,6 @@ impl Profile {
 
     #[staticmethod]
     fn schema() -> String {
-        squall::profile_schema().to_string()
+        squall_profile::schema().to_string()
     }
 }

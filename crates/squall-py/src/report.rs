@@ -3,7 +3,8 @@
 use std::{collections::HashMap, mem};
 
 use pyo3::{exceptions::PyValueError, prelude::*, types::PyBytes};
-use squall::{render, report};
+use squall::report;
+use squall_report::render;
 
 #[pyclass(frozen, module = "squall._native")]
 pub struct Report(pub report::Report);
@@ -82,7 +83,9 @@ impl Report {
 #[pyfunction]
 pub fn whole(py: Python<'_>, reports: Vec<(String, Py<Report>)>) -> PyResult<Report> {
     let parts = reports.into_iter().map(|(name, report)| (name, report.get().0.clone())).collect();
-    py.detach(|| squall::whole(parts)).map(Report).map_err(|e| PyValueError::new_err(e.to_string()))
+    py.detach(|| squall_report::merge::whole(parts))
+        .map(Report)
+        .map_err(|e| PyValueError::new_err(e.to_string()))
 }
 
 /// (name of the port or stream, quantity, values)

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use squall::scoring;
+use squall_offline::scoring;
 
 use crate::error::to_py;
 

@@ -10,7 +10,9 @@ use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
 };
-use squall::{Amount, FlowSettings, Pace, RunOptions, options::Mistake, units::Nanos};
+use squall::{Amount, FlowSettings, Pace, RunOptions};
+use squall_options::Mistake;
+use squall_units::Nanos;
 
 use crate::{
     captures::interruptible,

@@ -3,10 +3,8 @@
 use std::{path::PathBuf, process::Command, sync::Mutex};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use squall::{
-    method::{Method, Outcome, Patience, Recorded, Watch, compare, render},
-    trials::{Comparison, Nodes, Place, Test},
-};
+use squall_method::{Method, Outcome, Patience, Recorded, Watch, compare, render};
+use squall_trials::{Comparison, Nodes, Place, Test};
 
 use crate::{captures::interruptible, error::to_py, profile::Profile};
 

@@ -8,6 +8,7 @@
 
 pub mod cache;
 mod chunk;
+mod preview;
 mod reader;
 mod speed;
 pub mod split;
@@ -17,6 +18,7 @@ pub mod unique;
 
 pub use cache::{Cache, CacheError};
 pub use chunk::{Chunk, Departure, Progress};
+pub use preview::Preview;
 pub use reader::{
     Input, Open, Reader, Replay, ReplayError, Sent, SplitBy, Survey, Tally, TooLong, input,
 };

@@ -13,7 +13,8 @@ use std::{
 use axum::http::{HeaderMap, header};
 use subtle::ConstantTimeEq;
 
-use squall::{Error, wire::to_hex};
+use squall::Error;
+use squall_wire::to_hex;
 
 use crate::{Needs, Settings, Token, connection::Peer, peers::PAGE, trex::Trex};
 
@@ -46,7 +47,7 @@ impl Door {
     pub fn user_of(&self, stream: &tokio::net::TcpStream, peer: SocketAddr) -> Option<u32> {
         let local = stream.local_addr().ok()?;
         (self.tcp_users && peer.ip().to_canonical().is_loopback())
-            .then(|| squall::tcp_user(peer, local).ok().flatten())?
+            .then(|| squall_port_linux::tcp_user(peer, local).ok().flatten())?
     }
 
     /// Whether a process of this user, if it is known, is let in without a token.
@@ -132,7 +133,7 @@ impl Auth {
             )));
         }
         let known = || {
-            let own = squall::Permissions::of_this_process();
+            let own = squall_port_linux::Permissions::of_this_process();
             except(own.uid, own.user_namespace)
         };
         let needs = match settings.token {

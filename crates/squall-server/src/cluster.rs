@@ -24,7 +24,8 @@ use rustix::process::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall::{Error, Session, conversations::Flows, report::Report};
+use squall::{Error, Session, report::Report};
+use squall_report::conversations::Flows;
 
 use crate::{
     Refusal,

@@ -17,7 +17,7 @@ use axum::{
 use bytes::Bytes;
 use flate2::Compression;
 use rust_embed::{Embed, EmbeddedFile};
-use squall::wire::to_hex;
+use squall_wire::to_hex;
 
 use crate::{
     Origin,

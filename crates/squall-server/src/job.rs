@@ -13,12 +13,12 @@ use std::{
 use axum::http::StatusCode;
 use squall::{
     Amount, Error, Multiplier, Profile, Run, Session,
-    conversations::Flows,
     driving::{Driven, LiveReport, NotBegun},
-    method::Outcome,
     report::{NodeClock, ReasonCode, Report, fail_if::FailIf},
-    units::{Nanos, Rate},
 };
+use squall_method::Outcome;
+use squall_report::conversations::Flows;
+use squall_units::{Nanos, Rate};
 
 use crate::{
     Refusal,

@@ -263,7 +263,7 @@ fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[Strea
     }
     let Some((ports, streams)) = figures else { return };
     for port in ports {
-        let interface = squall::interface_of(&port.address).unwrap_or_default();
+        let interface = squall_machine::ports::interface_of(&port.address).unwrap_or_default();
         let here = [("port", port.name.as_str()), ("interface", interface.as_str())];
         let labels = of(&here);
         let mut count = |name, help, value| all.count(name, help, &labels, value);

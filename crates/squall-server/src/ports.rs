@@ -3,9 +3,9 @@
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use squall::{
-    Address, ELSEWHERE, InterfaceInfo, InterfaceState, Permissions, kinds, list_interfaces,
-};
+use squall_machine::kinds;
+use squall_port::{Address, elsewhere::KIND as ELSEWHERE};
+use squall_port_linux::{InterfaceInfo, InterfaceState, Permissions, list_interfaces};
 
 use crate::{Refusal, files::Files, leases::Resource};
 
@@ -59,7 +59,7 @@ impl Ports {
     pub fn admit(&self, address: &str, files: &Files) -> Result<Admitted, Refusal> {
         let wrong = |message: String| Refusal::bad_request("bad_port", message);
         let mut parsed: Address =
-            address.parse().map_err(|error: squall::AddressError| wrong(error.to_string()))?;
+            address.parse().map_err(|error: squall_port::AddressError| wrong(error.to_string()))?;
         let (kind, name) = (parsed.kind().to_owned(), parsed.name().to_owned());
         let named = self.names(&kind, &name);
         let interface =

@@ -15,10 +15,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{
     Error, Multiplier, Session,
-    conversations::Flows,
     driving::{Driven, LiveReport, Start},
     report::{EndedBy, VerdictStatus, fail_if::FailIf},
 };
+use squall_report::conversations::Flows;
 
 use crate::{
     Refusal,

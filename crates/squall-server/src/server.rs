@@ -74,7 +74,7 @@ fn open_files() -> usize {
 /// An address that is taken, a data folder that cannot be used, a certificate that is none.
 pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error> {
     // Before there are threads, which have rights and memory of their own.
-    squall::keep_memory_together();
+    squall_port_linux::keep_memory_together();
     unprivileged::become_user(&settings)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).on_thread_start(giving_way()).enable_all().build();

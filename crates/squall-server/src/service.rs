@@ -35,7 +35,7 @@ pub struct Service {
     pub captures: squall_editor::Captures,
     /// Flows of the run in the history that was looked at last, and its id: a report of a million
     /// flows takes seconds to read, and whoever sorts them asks again and again.
-    pub flows: Mutex<Option<(String, Arc<squall::conversations::Flows>)>>,
+    pub flows: Mutex<Option<(String, Arc<squall_report::conversations::Flows>)>>,
     /// Rules that are solved, or were.
     #[cfg_attr(not(feature = "attacks"), expect(dead_code))]
     pub solving: design::Solving,
@@ -94,7 +94,7 @@ impl Service {
         }
         // A mistake in one is told now, and not to the first user.
         Inventory::load_all(&settings.inventories)?;
-        squall::recordings::sweep();
+        squall_control::recordings::sweep();
         let acting = Acting::new()?;
         Ok(Self {
             started: SystemTime::now(),

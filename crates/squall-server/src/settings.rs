@@ -41,7 +41,7 @@ impl Settings {
     /// Patterns of the ports that may be used. A port that `--trex` names is named by that.
     pub(crate) fn allowed(&self) -> Vec<String> {
         let of_trex = self.trex.iter().flat_map(|trex| &trex.ports);
-        let of_trex = of_trex.filter_map(|address| address.parse::<squall::Address>().ok());
+        let of_trex = of_trex.filter_map(|address| address.parse::<squall_port::Address>().ok());
         let whole = of_trex.map(|address| match address.kind() {
             "" => address.name().to_owned(),
             kind => format!("{kind}:{}", address.name()),

@@ -7,11 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{
     Error, Session,
-    conversations::Flows,
-    method::{Bounds, Estimate, Outcome, Recorded, Status, Trial, Watch},
     report::{EndedBy, VerdictStatus},
-    trials::{Began, Test},
 };
+use squall_method::{Bounds, Estimate, Outcome, Recorded, Status, Trial, Watch};
+use squall_report::conversations::Flows;
+use squall_trials::{Began, Test};
 
 use crate::{
     Refusal,

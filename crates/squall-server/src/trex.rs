@@ -18,8 +18,9 @@ use std::{
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use squall::{Error, units::MacAddr};
+use squall::Error;
 use squall_trex::{Answered, Change, PortInfo, Server};
+use squall_units::MacAddr;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::{oneshot, watch},
@@ -414,17 +415,17 @@ const DEFECT: &[u8] = br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"mes
 
 /// What there is to know of ports before they are open.
 fn infos(addresses: &[String], service: &Service) -> Result<Vec<PortInfo>, Error> {
-    let interfaces = squall::list_interfaces().unwrap_or_default();
+    let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
     let mut infos = Vec::new();
     for (number, address) in addresses.iter().enumerate() {
         service
             .ports
             .admit(address, &service.files)
             .map_err(|refusal| Error::Usage(format!("--trex {address}: {}", refusal.message)))?;
-        let name = squall::interface_of(address);
+        let name = squall_machine::ports::interface_of(address);
         let interface = name.as_ref().and_then(|name| interfaces.iter().find(|i| i.name == *name));
         let given = address.split(",speed=").nth(1).and_then(|rest| rest.split(',').next());
-        let given = given.and_then(|text| text.parse::<squall::units::Rate>().ok());
+        let given = given.and_then(|text| text.parse::<squall_units::Rate>().ok());
         infos.push(PortInfo {
             address: address.clone(),
             description: name.unwrap_or_else(|| address.clone()),

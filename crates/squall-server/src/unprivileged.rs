@@ -7,10 +7,9 @@ use std::{
     path::Path,
 };
 
-use squall::{
-    Error, kinds,
-    user::{NET_BIND_SERVICE, User, capabilities_of},
-};
+use squall::Error;
+use squall_machine::kinds;
+use squall_port_linux::user::{NET_BIND_SERVICE, User, capabilities_of};
 
 use crate::{Settings, ports::like};
 

@@ -8,7 +8,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
-use squall::importing::{
+use squall_apps::{
     Amount, Compare, Condition, Delay, Instruction, Message, MessageRef, Value as Number,
 };
 use squall_profile::{

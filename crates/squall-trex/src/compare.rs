@@ -14,7 +14,8 @@ use std::{
 
 use serde::Serialize;
 use serde_json::Value;
-use squall::{Error, Profile, RunOptions, Session, options::Count};
+use squall::{Error, Profile, RunOptions, Session};
+use squall_options::Count;
 use squall_pcap::CaptureReader;
 
 use crate::{

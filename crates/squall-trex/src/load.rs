@@ -109,7 +109,8 @@ impl File<'_> {
     fn written(&self, format: Format) -> Result<Loaded, Error> {
         let wrong =
             |what: String| Error::Usage(format!("cannot load {}: {what}", self.path.display()));
-        let text = squall::read_text(self.path).map_err(|error| wrong(error.to_string()))?;
+        let text =
+            squall_profile::read_text(self.path).map_err(|error| wrong(error.to_string()))?;
         let value = value_of(&text, format).map_err(wrong)?;
         if Astf::is_one(&value) {
             return Ok(Loaded { flows: Some(value), ..Loaded::default() });

@@ -23,7 +23,9 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use squall::{Error, InterfaceState, driving::Start, speaking::Speaking};
+use squall::{Error, driving::Start};
+use squall_machine::speaking::Speaking;
+use squall_port_linux::InterfaceState;
 use squall_profile::Late;
 use squall_units::{MacAddr, Nanos, TREX_HW_IDS, TrexMark};
 
@@ -736,7 +738,7 @@ impl Server {
                 "cores": [0],
             })
         };
-        let host = squall::host();
+        let host = squall_machine::host();
         json!({
             "hostname": host.name, "uptime": format!("{:?}", self.since.elapsed()),
             "dp_core_count": 1, "dp_core_count_per_port": 1,
@@ -1425,10 +1427,10 @@ const LINKS: Duration = Duration::from_millis(500);
 impl Links {
     /// Of a port that is no interface: it has no link that could be down.
     fn is_up(&mut self, address: &str) -> bool {
-        let Some(name) = squall::interface_of(address) else { return true };
+        let Some(name) = squall_machine::ports::interface_of(address) else { return true };
         if self.taken.is_none_or(|taken| taken.elapsed() >= LINKS) {
             self.taken = Some(Instant::now());
-            let all = squall::list_interfaces().unwrap_or_default().into_iter();
+            let all = squall_port_linux::list_interfaces().unwrap_or_default().into_iter();
             let down = all.filter(|interface| interface.state != InterfaceState::Up);
             self.down = down.map(|interface| interface.name).collect();
         }

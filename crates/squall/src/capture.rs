@@ -1,22 +1,21 @@
 //! What a session captures into files, and how it came out.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::SystemTime};
+use std::{path::PathBuf, sync::Arc, time::SystemTime};
 
 use squall_capture::{
     Capture as Running, Format, InterfaceCounts, OnFull, Options, Outcome, Rotate, SNAPLEN, Stop,
-    WrittenFile,
 };
 use squall_engine::{MakeTap, PortRx, Snapshot};
 use squall_options::CaptureOptions;
 use squall_pcap::{InterfaceFormat, LinkType};
 use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, Tap, output::Permit};
+use squall_port_linux::filter;
 use squall_profile::Profile;
 use squall_units::Nanos;
 
-use crate::{
-    Error, filter,
-    report::{CaptureFile, CaptureReport, InterfaceReport, Report},
-};
+use squall_record::Captured;
+
+use crate::Error;
 
 /// What a [`Session`](crate::Session) writes of the frames that it receives.
 #[derive(Clone, Debug, Default)]
@@ -173,42 +172,16 @@ impl Capturing {
     }
 
     /// As it is now.
-    pub fn so_far(&self, report: &Report, accepted: Option<u64>) -> CaptureReport {
+    pub fn so_far(&self) -> Captured {
         let outcome = Outcome { counters: self.running.counters(), ..Outcome::default() };
-        section((self.format, self.snaplen), report, accepted, outcome)
+        Captured { format: self.format, snaplen: self.snaplen, buffer: self.buffer_kept, outcome }
     }
 
     /// Waits until all is written.
-    pub fn finish(self, report: &mut Report, accepted: Option<u64>) {
+    pub fn finish(self) -> Captured {
         let Self { running, format, snaplen, buffer_kept } = self;
-        let outcome = running.finish();
-        if let (Some(from), Some(trigger), Some(keep)) =
-            (outcome.kept_from_ns, outcome.triggered_ns, buffer_kept)
-        {
-            let kept = Nanos(trigger.saturating_sub(from));
-            report.notes.push(format!(
-                "the buffer held {kept} before the trigger, not {keep}: try a larger --buffer, \
-                 or a smaller --snaplen"
-            ));
-        }
-        let unsummed = outcome.counters.unsummed;
-        if unsummed > 0 {
-            report.notes.push(format!(
-                "{unsummed} packets are from GSO frames that were shortened to the snaplen: \
-                 their TCP or UDP checksums are not correct"
-            ));
-        }
-        report.capture = Some(section((format, snaplen), report, accepted, outcome));
+        Captured { format, snaplen, buffer: buffer_kept, outcome: running.finish() }
     }
-}
-
-/// Frames that the filter took, as the ports count them; `None` if one does not.
-pub(crate) fn accepted(workers: &[Snapshot]) -> Option<u64> {
-    workers
-        .iter()
-        .flat_map(|w| &w.rx)
-        .map(|queue| Some(queue.received?.saturating_sub(queue.filtered)))
-        .sum()
 }
 
 fn dropped(queue: &PortRx) -> u64 {
@@ -231,87 +204,4 @@ fn interface(port: &dyn Port, expression: Option<&str>) -> InterfaceFormat {
         link_type: LinkType(facts.link_type),
         ..InterfaceFormat::default()
     }
-}
-
-fn section(
-    (format, snaplen): (Format, u32),
-    report: &Report,
-    accepted: Option<u64>,
-    outcome: Outcome,
-) -> CaptureReport {
-    let Outcome { counters: c, files, error, ended_by, triggered_ns, .. } = outcome;
-    let mut dropped_by_kernel = BTreeMap::new();
-    for (reason, n) in report.ports.iter().flat_map(|port| &port.rx.drops) {
-        *dropped_by_kernel.entry(reason.clone()).or_insert(0) += n;
-    }
-    let interfaces: Vec<_> =
-        report.ports.iter().filter_map(|port| port.interface.as_ref()).collect();
-    let lost_by = |i: &InterfaceReport| {
-        [
-            ("rx_dropped", i.rx_dropped),
-            ("rx_errors", i.rx_errors),
-            ("rx_missed", i.rx_missed),
-            ("rx_fifo", i.rx_fifo),
-        ]
-    };
-    let mut dropped_by_interface = BTreeMap::new();
-    for (counter, n) in interfaces.iter().flat_map(|i| lost_by(i)).filter(|(_, n)| *n > 0) {
-        *dropped_by_interface.entry(counter.to_owned()).or_insert(0) += n;
-    }
-    let reasons = |list: Vec<(&'static str, u64)>| {
-        list.into_iter().map(|(reason, n)| (reason.to_owned(), n)).collect()
-    };
-    let (dropped, unwanted): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        (reasons(c.dropped), reasons(c.unwanted));
-    let sum = |map: &BTreeMap<String, u64>| map.values().sum::<u64>();
-    let received = c.received + sum(&dropped_by_kernel);
-    let lost = sum(&dropped_by_kernel) + sum(&dropped);
-    let wanted = received.saturating_sub(sum(&unwanted));
-    CaptureReport {
-        format: match format {
-            Format::Pcapng => "pcapng",
-            Format::Pcap { nanoseconds: true } => "pcap, nanoseconds",
-            Format::Pcap { nanoseconds: false } => "pcap, microseconds",
-        }
-        .to_owned(),
-        snaplen,
-        arrived: (!interfaces.is_empty()).then(|| interfaces.iter().map(|i| i.rx_packets).sum()),
-        accepted,
-        received,
-        dropped_by_interface,
-        dropped_by_kernel,
-        dropped,
-        unwanted,
-        lost,
-        loss_ratio: if wanted > 0 { lost as f64 / wanted as f64 } else { 0.0 },
-        truncated: c.truncated,
-        written_packets: c.written,
-        written_octets: c.written_octets,
-        file_octets: c.file_octets,
-        files: files.into_iter().map(file).collect(),
-        files_written: c.files,
-        removed_files: c.removed_files,
-        removed_packets: c.removed_packets,
-        removed_octets: c.removed_octets,
-        gso_frames: c.gso_frames,
-        segments: c.segments,
-        out_of_order: c.out_of_order,
-        buffer_octets: c.buffer,
-        buffer_peak_octets: c.buffer_peak,
-        triggered: triggered_ns.map(stamp),
-        ended_by: ended_by.map(str::to_owned),
-        error,
-    }
-}
-
-fn file(file: WrittenFile) -> CaptureFile {
-    let WrittenFile { name, packets, octets, first_ns, last_ns } = file;
-    let time = |ns: u64| (packets > 0).then(|| stamp(ns));
-    CaptureFile { name, packets, octets, first: time(first_ns), last: time(last_ns) }
-}
-
-/// RFC 3339, UTC.
-fn stamp(ns: u64) -> String {
-    let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(ns);
-    humantime::format_rfc3339_nanos(time).to_string()
 }

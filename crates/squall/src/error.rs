@@ -3,6 +3,7 @@
 use squall_engine::EngineError;
 use squall_port_linux::filter::FilterError;
 use squall_profile::Diagnostics;
+use squall_replay::ReplayError;
 
 use crate::attacking;
 
@@ -27,6 +28,22 @@ impl From<squall_offline::Error> for Error {
             squall_offline::Error::Usage(text) => Self::Usage(text),
             squall_offline::Error::Environment(text) => Self::Environment(text),
         }
+    }
+}
+
+impl From<squall_machine::Error> for Error {
+    fn from(error: squall_machine::Error) -> Self {
+        match error {
+            squall_machine::Error::Input(mistakes) => Self::Input(mistakes),
+            squall_machine::Error::Usage(text) => Self::Usage(text),
+            squall_machine::Error::Environment(text) => Self::Environment(text),
+        }
+    }
+}
+
+impl From<ReplayError> for Error {
+    fn from(error: ReplayError) -> Self {
+        Self::Usage(error.to_string())
     }
 }
 

@@ -87,6 +87,7 @@ impl Prepared {
         _: (&[FailedConversation], &Served),
         _: Option<&Heard>,
         _: Nanos,
+        _: bool,
     ) -> Vec<AttackReport> {
         match *self {}
     }

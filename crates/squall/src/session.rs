@@ -1,7 +1,7 @@
 //! From a profile to a report.
 
 use std::{
-    collections::{BTreeMap, hash_map::RandomState},
+    collections::hash_map::RandomState,
     hash::{BuildHasher, Hasher},
     io,
     path::Path,
@@ -10,8 +10,14 @@ use std::{
 };
 
 use squall_apps::{Import, ImportOptions};
-use squall_engine::{Counters, Measure, PortTx, Replayed, Running, Settings, Take};
+use squall_engine::{Counters, Measure, Replayed, Running, Settings, Take};
 use squall_flows::{Ignored, OpenFlow};
+use squall_machine::{
+    Names,
+    cpus::{self, Claim},
+    kinds::{Use, Wanted},
+    ports, room,
+};
 use squall_measure::{FlowSettings, track::Place};
 use squall_options::{Clock, Multiplier, RunOptions};
 use squall_plan::{
@@ -22,27 +28,24 @@ use squall_plan::{
 use squall_port::{CommonClock, Port, PortFacts};
 use squall_port_linux::bypass;
 use squall_profile::{Attack, AttackOf, AttackPace, Profile};
+use squall_record::{
+    Context, Counted, End, Record, ReplayEnd, Usage,
+    load::{self, LastLoad},
+    received,
+    sample::{Last, Series},
+    totals::Totals,
+};
 use squall_replay::{Input, Reader, Replay, Timing};
-use squall_report::verdict;
+use squall_report::{conversations::Flows, verdict};
 use squall_stats::EqualBins;
 use squall_units::{Division, Nanos, Picos};
 
 use crate::{
-    Capture, Error, assemble,
+    Capture, Error,
     attacking::{self, Prepared},
-    capture::{Capturing, accepted, filter_of},
-    conversations::Flows,
-    cpus::Claim,
-    kinds::{Use, Wanted},
-    names::Names,
-    played,
-    report::{
-        Asked, EndedBy, NodeClock, Report, Sample, StartReport,
-        fail_if::FailIf,
-        flows::{ALL, FlowsReport},
-    },
-    sources,
-    totals::Totals,
+    capture::{Capturing, filter_of},
+    report::{Asked, EndedBy, NodeClock, Report, Sample, fail_if::FailIf, flows::ALL},
+    settings,
 };
 
 /// A profile and how it is to be run.
@@ -162,12 +165,12 @@ pub struct Run {
     opened: Arc<[squall_profile::Replay]>,
     limits: Vec<PortLimits>,
     virtual_time: bool,
-    context: assemble::Context,
+    context: Context,
     /// The start that was agreed upon, by the session's clock.
     agreed: Option<Nanos>,
     series: Series,
-    last: assemble::Last,
-    last_load: played::LastLoad,
+    last: Last,
+    last_load: LastLoad,
     capturing: Option<Capturing>,
     heard: Option<attacking::Heard>,
     labels: Option<attacking::LabelFile>,
@@ -182,45 +185,6 @@ pub struct Run {
     expected: Asked,
     /// Until the workers are gone.
     _claim: Claim,
-}
-
-/// What a report remembers of a run as it went. A run of days must not fill the memory: when there
-/// are too many rows, every second point goes, and from then on half as many come.
-#[derive(Default)]
-struct Series {
-    points: Vec<Sample>,
-    rows: usize,
-    /// Of so many samples one is a point: 2 to the power of this.
-    thinned: u32,
-    samples: u64,
-}
-
-/// Ports, streams and templates of all points together: some tens of megabytes.
-const ROWS: usize = 200_000;
-
-impl Series {
-    fn push(&mut self, sample: Sample) {
-        self.samples += 1;
-        if !self.samples.is_multiple_of(1 << self.thinned) {
-            return;
-        }
-        self.rows += Self::rows(&sample);
-        self.points.push(sample);
-        if self.rows > ROWS {
-            // The newest stays.
-            let mut nth = self.points.len();
-            self.points.retain(|_| {
-                nth -= 1;
-                nth.is_multiple_of(2)
-            });
-            self.rows = self.points.iter().map(Self::rows).sum();
-            self.thinned += 1;
-        }
-    }
-
-    fn rows(sample: &Sample) -> usize {
-        1 + sample.ports.len() + sample.streams.len() + sample.flows.len()
-    }
 }
 
 /// How long receiving goes on when everything is sent, unless the options say so.
@@ -359,7 +323,7 @@ impl Session {
     /// # Errors
     /// A port that is there twice: each of its frames would be counted twice.
     pub fn listen_on<A: AsRef<str>>(addresses: &[A]) -> Result<Self, Error> {
-        let names = crate::ports::names(addresses)?;
+        let names = ports::names(addresses)?;
         Ok(Self::listen(names.into_iter().zip(addresses.iter().map(AsRef::as_ref))))
     }
 
@@ -389,7 +353,7 @@ impl Session {
     /// As [`Session::check_only`].
     pub fn check_unless(&self, abandoned: &dyn Fn() -> bool) -> Result<Planned, Error> {
         let (mut limits, notes) =
-            self.each_port(|port, _| Ok((crate::ports::known(&port.address)?, Vec::new())))?;
+            self.each_port(|port, _| Ok((ports::known(&port.address)?, Vec::new())))?;
         let virtual_time = self.settle(&mut limits);
         let mut plan = self.compile_for(&limits, None, None, false, abandoned)?;
         plan.notes.splice(0..0, notes);
@@ -400,8 +364,8 @@ impl Session {
 
     fn planned(&self) -> Result<Planned, Error> {
         let (mut ports, mut generate) = (Vec::new(), Vec::new());
-        let (mut limits, notes) =
-            self.each_port(|port, wanted| match crate::ports::open(&port.address, wanted) {
+        let (mut limits, notes) = self.each_port(|port, wanted| {
+            match ports::open(&port.address, wanted).map_err(Error::from) {
                 Ok((opened, limit, note)) => {
                     if opened.generates() {
                         generate.push(ports.len());
@@ -413,10 +377,11 @@ impl Session {
                     ports.push(None);
                     let note =
                         format!("port {}: not opened, typical values assumed: {why}", port.name);
-                    Ok((crate::ports::assumed(&port.address), vec![note]))
+                    Ok((ports::assumed(&port.address), vec![note]))
                 }
                 Err(error) => Err(error),
-            })?;
+            }
+        })?;
         let virtual_time = self.settle(&mut limits);
         let mut plan = self.compile(&limits, virtual_time)?;
         for port in generate {
@@ -467,7 +432,7 @@ impl Session {
     fn prepare(&mut self) -> Result<(), Error> {
         self.resolve()?;
         if self.options.clock == Some(Clock::Virtual) {
-            crate::ports::put_on_virtual_time(&mut self.profile.ports);
+            ports::put_on_virtual_time(&mut self.profile.ports);
         }
         self.solve(&|_, _| true)?;
         let Some(mut prepared) = self.attacks.take() else { return Ok(()) };
@@ -517,7 +482,7 @@ impl Session {
         let said = addresses.zip(limits.iter().map(|limit| limit.virtual_time));
         let virtual_time = match self.options.clock {
             Some(clock) => clock == Clock::Virtual,
-            None => crate::ports::on_virtual_time(said),
+            None => ports::on_virtual_time(said),
         };
         for (i, limit) in limits.iter_mut().enumerate() {
             limit.virtual_time = virtual_time;
@@ -535,17 +500,15 @@ impl Session {
     pub fn open(mut self) -> Result<Opened, Error> {
         let named = named(&self.profile);
         self.prepare()?;
-        self.flows.as_ref().map_or(Ok(()), crate::flows::check)?;
+        self.flows.as_ref().map_or(Ok(()), settings::check)?;
         let (mut ports, mut take, mut marks) = (Vec::new(), Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
             if self.capture.is_some() {
                 bypass::check(&port.address).map_err(Error::Usage)?;
             }
-            let (mut opened, limit, note) = crate::ports::open(&port.address, wanted)?;
+            let (mut opened, limit, note) = ports::open(&port.address, wanted)?;
             if wanted.to != Use::Receive && bypass::is_unseen(opened.facts().kind, &port.address) {
-                marks.extend(
-                    crate::ports::interface_of(&port.address).as_deref().and_then(bypass::mark),
-                );
+                marks.extend(ports::interface_of(&port.address).as_deref().and_then(bypass::mark));
             }
             if (wanted.to == Use::Receive && self.receives()) || wanted.answers {
                 receives(&port.address, opened.as_ref())?;
@@ -572,8 +535,8 @@ impl Session {
             self.key = Some(new_key());
         }
         let (mut plan, claim) = self.claim(&limits, virtual_time)?;
-        let surveys = crate::replay::survey(&plan, &limits)?;
-        let permits = crate::room::permits(&plan, &ports, &surveys, self.forces())?;
+        let surveys = squall_plan::survey(&plan, &limits).map_err(Error::Usage)?;
+        let permits = room::permits(&plan, &ports, &surveys, self.forces())?;
         ports.iter_mut().zip(permits).for_each(|(port, permit)| port.permit(permit));
         let readers = readers(&plan, &limits)?;
         let again = self.profile.flows.as_ref().and_then(|flows| flows.replay.as_ref());
@@ -638,7 +601,7 @@ impl Session {
     fn compile(&self, limits: &[PortLimits], virtual_time: bool) -> Result<Plan, Error> {
         let pin = match virtual_time {
             true => None,
-            false => Some(crate::cpus::choose(self.cpus(), self.options.cores)?),
+            false => Some(cpus::choose(self.cpus(), self.options.cores)?),
         };
         self.compile_for(limits, pin, None, true, &|| false)
     }
@@ -655,7 +618,7 @@ impl Session {
     ) -> Result<Plan, Error> {
         let options = Options {
             cores: self.options.cores.or(self.cpus().map(<[u32]>::len)),
-            cpus: crate::host::cpus(),
+            cpus: squall_machine::cpus_here(),
             pin,
             multiplier: self.options.mult,
             part: self.part(),
@@ -716,8 +679,7 @@ fn named(profile: &Profile) -> Vec<(String, String)> {
 fn readers(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Reader>, Error> {
     let reader = |replay: &PlanReplay| {
         let longest = replay.ports.iter().map(|&port| limits[port].max_frame).collect();
-        Reader::open(replay.replay.clone(), longest)
-            .map_err(|error| Error::Usage(error.to_string()))
+        Ok(Reader::open(replay.replay.clone(), longest)?)
     };
     plan.replays.iter().filter(|replay| replay.is_here()).map(reader).collect()
 }
@@ -754,7 +716,7 @@ impl Assets for Disk<'_> {
     }
 
     fn capture(&self, path: &str) -> Input {
-        crate::replay::input(Path::new(path))
+        squall_replay::input(Path::new(path))
     }
 
     fn conversations(
@@ -763,12 +725,12 @@ impl Assets for Disk<'_> {
         filter: Option<&str>,
         options: &ImportOptions,
     ) -> Result<Import, String> {
-        crate::import::conversations_where(Path::new(path), filter, options)
+        squall_offline::import::conversations_where(Path::new(path), filter, options)
             .map_err(|error| error.to_string())
     }
 
     fn filter(&self, expression: &str) -> Result<squall_bpf::classic::Filter, String> {
-        let filter = crate::filter::compile_file(expression, squall_port::ETHERNET);
+        let filter = squall_port_linux::filter::compile_file(expression, squall_port::ETHERNET);
         filter.map(|filter| filter.program.clone()).map_err(|error| error.to_string())
     }
 }
@@ -844,7 +806,7 @@ impl Opened {
             .as_ref()
             .and_then(|attacks| attacks.listen(&mut self.take, receives));
         let flows = self.session.flows.clone().map(|flows| FlowSettings {
-            wall: (!self.virtual_time).then(crate::host::wall_offset),
+            wall: (!self.virtual_time).then(squall_machine::wall_offset),
             restarts: self.plan.only_receives(),
             ..flows
         });
@@ -872,10 +834,10 @@ impl Opened {
                 Nanos((verdict::behind(duration) * 1e9) as u64)
             },
         };
-        let context = assemble::Context {
+        let context = Context {
             started: SystemTime::now(),
-            cpu: crate::host::cpu(),
-            contention: crate::host::contention(),
+            host: squall_machine::host(),
+            usage: usage(),
             command: self.session.command.clone(),
             fingerprint,
             filter: options.filter.clone().filter(|text| !text.trim().is_empty()),
@@ -941,7 +903,7 @@ pub struct Held {
     planned: Plan,
     limits: Vec<PortLimits>,
     virtual_time: bool,
-    context: assemble::Context,
+    context: Context,
     capturing: Option<Capturing>,
     heard: Option<attacking::Heard>,
     labels: Option<attacking::LabelFile>,
@@ -965,12 +927,7 @@ impl Held {
 
     /// `local`: on the engine's clock.
     fn begin(self, local: Option<Nanos>, agreed: Option<Nanos>) -> Run {
-        let context = assemble::Context {
-            started: SystemTime::now(),
-            cpu: crate::host::cpu(),
-            contention: crate::host::contention(),
-            ..self.context
-        };
+        let context = Context { started: SystemTime::now(), usage: usage(), ..self.context };
         Run {
             opened: self.session.profile.replays.clone().into(),
             session: self.session,
@@ -982,8 +939,8 @@ impl Held {
             context,
             agreed: agreed.filter(|_| !self.virtual_time),
             series: Series::default(),
-            last: assemble::Last { at: Instant::now(), ..assemble::Last::default() },
-            last_load: played::LastLoad::default(),
+            last: Last::at(Instant::now()),
+            last_load: LastLoad::at(Instant::now()),
             capturing: self.capturing,
             heard: self.heard,
             labels: self.labels,
@@ -1075,7 +1032,7 @@ impl Run {
         }
         self.looked = Instant::now();
         let full = self.criteria.iter().any(FailIf::needs_histograms);
-        let (_, report) = self.report_so_far(self.running.snapshot(full));
+        let report = self.record_so_far(self.running.snapshot(full)).report(Vec::new());
         self.failed.extend(self.criteria.iter().filter_map(|one| one.holds_so_far(&report)));
         if !self.failed.is_empty() {
             self.stop_because(EndedBy::Criterion);
@@ -1127,18 +1084,15 @@ impl Run {
         let templates = flows.as_ref().map_or(0, |flows| flows.load.templates.len());
         let full = self.running.stream_names().count() + templates <= WATCHED;
         let snapshots = self.running.snapshot(full);
-        let elapsed = self.running.elapsed();
-        let stats = || snapshots.iter().flat_map(|snapshot| &snapshot.flows);
-        let loading = flows.as_ref().map(|flows| self.last_load.sample(&flows.load, stats()));
-        let (merged, mut report) = self.report_so_far(snapshots);
-        let mut sample = merged.sample(&mut self.last, elapsed, &report);
+        let now = Instant::now();
+        let stats = snapshots.iter().flat_map(|snapshot| &snapshot.flows);
+        let loading = flows.as_ref().map(|flows| self.last_load.sample(now, &flows.load, stats));
+        let mut last = std::mem::replace(&mut self.last, Last::at(now));
+        let record = self.record_so_far(snapshots);
+        let report = record.report(Vec::new());
+        let mut sample = record.sample(&mut last, &report, now);
+        self.last = last;
         sample.flows = loading.unwrap_or_default();
-        if self.listening() {
-            sample
-                .streams
-                .retain(|s| report.streams.iter().any(|r| r.name == s.name && r.rx.is_some()));
-            report.streams.retain(|s| s.rx.is_some());
-        }
         // Thousands of streams an instant would say nothing to anybody.
         let streams = if full { sample.streams.clone() } else { Vec::new() };
         let mut load = sample.flows.clone();
@@ -1155,26 +1109,33 @@ impl Run {
         (sample, report)
     }
 
-    fn report_so_far(&self, snapshots: Vec<squall_engine::Snapshot>) -> (assemble::Merged, Report) {
-        let elapsed = self.running.elapsed();
-        let accepted = accepted(&snapshots);
-        let kept = kept(&snapshots);
-        let load = loaded(self.running.plan(), &snapshots);
-        let merged = assemble::Merged::of(&self.running, snapshots);
-        let mut report =
-            merged.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
-        assemble::tell_links(&mut report, &self.running.links(), self.running.start());
-        if let Some(load) = &load {
-            let first = self.first_attack();
-            report.sources.extend(sources::flows(load, &kept, first));
+    fn record_so_far(&self, snapshots: Vec<squall_engine::Snapshot>) -> Record<'_> {
+        Record {
+            context: &self.context,
+            plan: self.running.plan(),
+            counted: self.counted(true, snapshots),
+            start: self.running.start(),
+            duration: self.running.elapsed(),
+            interfaces: Vec::new(),
+            links: self.running.links(),
+            pacing: self.running.pacing(false),
+            usage: usage(),
+            capture: self.capturing.as_ref().map(Capturing::so_far),
+            end: None,
         }
-        assemble::tell_pacing(&mut report, &self.running.pacing(false));
-        report.verdict =
-            verdict::judge(&report, &merged.facts(EndedBy::Running, self.running.plan(), &report));
-        report.flows = load;
-        report.capture =
-            self.capturing.as_ref().map(|capturing| capturing.so_far(&report, accepted));
-        (merged, report)
+    }
+
+    fn counted(&self, running: bool, snapshots: Vec<squall_engine::Snapshot>) -> Counted {
+        Counted::new(self.running.plan(), self.stream_names(), self.facts(), running, snapshots)
+    }
+
+    fn stream_names(&self) -> Vec<String> {
+        self.running.stream_names().map(str::to_owned).collect()
+    }
+
+    fn facts(&self) -> Vec<PortFacts> {
+        let ports = self.running.plan().ports.len();
+        (0..ports).map(|port| self.running.port_facts(port).clone()).collect()
     }
 
     /// The points of the report's series so far.
@@ -1409,14 +1370,6 @@ impl Run {
         self.expected = asked;
     }
 
-    /// The first template of the load that stands for attacks.
-    fn first_attack(&self) -> usize {
-        let flows = self.planned.flows.as_ref();
-        flows
-            .and_then(|flows| flows.script(true))
-            .map_or(usize::MAX, |attacks| attacks.script.first)
-    }
-
     /// Whether the run comes to an end by itself.
     fn would_end(&self) -> bool {
         let profile = &self.session.profile;
@@ -1441,15 +1394,17 @@ impl Run {
 
     /// When its first departure was due: nanoseconds since 1970-01-01 UTC.
     pub fn started_ns(&self) -> u64 {
-        self.running.start().0.saturating_add_signed(crate::host::wall_offset())
+        self.running.start().0.saturating_add_signed(squall_machine::wall_offset())
     }
 
     /// Totals so far, without histograms: thousands of streams cost the workers a fraction of what
     /// [`Run::sample`] does. No point of the report's series.
     pub fn totals(&self) -> Totals {
         let ports = self.running.plan().ports.len();
-        let wall_offset_ns = if self.virtual_time { 0 } else { crate::host::wall_offset() };
-        Totals::of(self.running.stream_names(), ports, wall_offset_ns, self.running.counters())
+        let wall_offset_ns = if self.virtual_time { 0 } else { squall_machine::wall_offset() };
+        let names = self.running.stream_names();
+        let taken = Instant::now();
+        Totals::of(taken, names, ports, wall_offset_ns, self.running.counters())
     }
 
     /// What each received flow has counted so far: of each receive queue at most `most` flows, those
@@ -1457,7 +1412,7 @@ impl Run {
     pub fn received_flows(&self, most: usize) -> Option<Flows> {
         let settings = self.context.flows.as_ref()?;
         let seen = self.running.received_flows(most)?;
-        Some(crate::flows::so_far(settings, self.running.plan(), &seen))
+        Some(received::so_far(settings, self.running.plan(), &seen))
     }
 
     /// The open flows of TCP that this run plays, each with its port; more than `most` if there are
@@ -1483,77 +1438,39 @@ impl Run {
     /// As [`Run::finish`], and the last totals.
     pub(crate) fn finish_with_totals(mut self) -> Result<(Report, Totals), Error> {
         while !self.wait(Duration::from_secs(1)) {}
-        let plan = self.running.plan().clone();
-        let names: Vec<String> = self.running.stream_names().map(str::to_owned).collect();
-        let facts = (0..plan.ports.len()).map(|p| self.running.port_facts(p).clone()).collect();
+        let (plan, names, facts) = (self.running.plan().clone(), self.stream_names(), self.facts());
         let (listening, elapsed) = (self.listening(), self.running.elapsed());
         let epoch = match self.virtual_time {
-            true => crate::ports::epoch(&self.session.profile.ports),
+            true => ports::epoch(&self.session.profile.ports),
             false => Nanos(self.started_ns()),
         };
-        let ports = plan.ports.len();
-        let wall_offset_ns = if self.virtual_time { 0 } else { crate::host::wall_offset() };
-        let expected = self.expected;
-        let (stopped_by, would_end) = (self.stopped_by.get().copied(), self.would_end());
-        let start = self.running.start();
-        let first_attack = self.first_attack();
-        let mut outcome = self.running.finish()?;
-        let workers = outcome.workers.iter().map(Counters::from);
-        let totals = Totals::of(names.iter().map(String::as_str), ports, wall_offset_ns, workers);
+        let (start, would_end) = (self.running.start(), self.would_end());
+        let outcome = self.running.finish()?;
+        let totals = {
+            let names = names.iter().map(String::as_str);
+            let wall_offset_ns = if self.virtual_time { 0 } else { squall_machine::wall_offset() };
+            let workers = outcome.workers.iter().map(Counters::from);
+            Totals::of(Instant::now(), names, facts.len(), wall_offset_ns, workers)
+        };
         if let Some(capturing) = &self.capturing {
             capturing.tell(&outcome.interfaces, &outcome.workers);
         }
-        let accepted = accepted(&outcome.workers);
-        let load = loaded(&plan, &outcome.workers);
-        let attacked = self.session.attacks.as_ref().map(|attacks| {
-            let (failed, served) =
-                played::ended(outcome.workers.iter().flat_map(|worker| &worker.flows));
-            (attacks, failed, served)
+        let ended = self.session.attacks.as_ref().map(|attacks| {
+            (attacks, load::ended(outcome.workers.iter().flat_map(|worker| &worker.flows)))
         });
-        let kept = kept(&outcome.workers);
-        let merged = assemble::Merged::new(names, plan.key, facts, outcome.workers);
+        let counted = Counted::new(&plan, names, facts, false, outcome.workers);
         // Who sends nothing has no last departure: the run was as long as it was listened, or as
         // the file is.
-        let duration = match listening || (plan.others_send() && merged.sends_nothing()) {
-            true if elapsed == Nanos::ZERO => merged.arrivals(),
+        let duration = match listening || (plan.others_send() && counted.sends_nothing()) {
+            true if elapsed == Nanos::ZERO => counted.arrivals(),
             true => elapsed,
             false => outcome.duration,
         };
-        let mut report =
-            merged.report(&self.context, &plan, duration, &outcome.interfaces, self.series.points);
-        assemble::tell_links(&mut report, &outcome.links, start);
-        report.start = self
-            .agreed
-            .map(|at| StartReport { at_ns: at.0, error_ns: merged.start_error(&plan, start) });
-        let never = outcome.began.iter().filter(|(_, at)| at.is_none());
-        report.notes.extend(never.map(|(part, _)| {
-            let of = plan.after(*part).map_or(&[][..], |after| &after.of);
-            let of: Vec<_> = of.iter().map(|of| format!("{:?}", plan.name_of(*of))).collect();
-            let (name, of) = (plan.name_of(*part), of.join(", "));
-            format!("{name:?} never began: {of}, which it waits for, did not end before the run")
-        }));
-        let ended_by = match stopped_by {
-            Some(why) => why,
-            None => ended_by(&report, elapsed, self.virtual_time),
-        };
-        let port_lost = !merged.facts(ended_by, &plan, &report).lost.is_empty();
-        let mut unsent = BTreeMap::new();
-        for replayed in &mut outcome.replayed {
-            let replaying = &plan.replays[replayed.number as usize];
-            let by_itself = ended_by == EndedBy::Done && replaying.end.is_none() && !port_lost;
-            if by_itself && replayed.error.is_none() {
-                let names = replaying.ports.iter().map(|&port| report.ports[port].name.clone());
-                let left =
-                    names.zip(crate::replay::left_over(replayed)).collect::<BTreeMap<_, _>>();
-                unsent.insert(replayed.number, left);
-            }
-            let port = |&port: &usize| (&report.ports[port], merged.retried(replayed.number, port));
-            let ports: Vec<_> = replaying.ports.iter().map(port).collect();
-            let made = crate::replay::report(replaying, replayed, &ports, duration.as_secs_f64());
-            report.replays.push(made);
-        }
-        if let Some((attacks, failed, served)) = attacked {
-            let attacks = attacks.left(|name, time| {
+        let stopped_by = self.stopped_by.get().copied();
+        let by = stopped_by.unwrap_or_else(|| counted.ended_by(&plan, elapsed, self.virtual_time));
+        let mut attacks = Vec::new();
+        if let Some((prepared, (failed, served))) = ended {
+            let prepared = prepared.left(|name, time| {
                 let named = |one: &&Replayed| {
                     let of = &plan.replays[one.number as usize];
                     of.fixed && of.name == name
@@ -1561,55 +1478,62 @@ impl Run {
                 let replayed = outcome.replayed.iter().find(named)?;
                 replayed.course.instant(time.into()).map(Picos::as_nanos)
             });
-            report.attacks = attacks.reports(
+            attacks = prepared.reports(
                 plan.flows.as_deref(),
                 (&failed, &served),
                 self.heard.as_ref(),
                 duration,
+                // What became of conversations only both ends together know.
+                !self.planned.has_other_nodes(),
             );
-            // What became of conversations only both ends together know.
-            if self.planned.has_other_nodes() {
-                report.attacks.iter_mut().for_each(|attack| attack.passage = None);
-            }
             if let Some(labels) = self.labels {
-                labels.write(&attacks.sent_until(duration), epoch)?;
+                labels.write(&prepared.sent_until(duration), epoch)?;
             }
         }
-        for replayed in &outcome.replayed {
-            let replay = &plan.replays[replayed.number as usize].replay;
-            let unsent = unsent.remove(&replayed.number).unwrap_or_default();
-            crate::replay::tell(replay, replayed, &unsent, &mut report.sources);
-        }
-        if let Some(load) = load {
-            report.sources.extend(sources::flows(&load, &kept, first_attack));
-            report.flows = Some(load);
-        }
-        let stopped = matches!(ended_by, EndedBy::Stopped | EndedBy::Criterion)
-            || ended_by.signal().is_some();
-        for source in report.sources.iter_mut().filter(|source| source.ended_by.is_empty()) {
-            source.ended_by = ended_by.to_string();
-        }
-        if listening {
-            report.asked = expected;
-        }
-        // A node that waited for others had nothing more to do.
-        let waited = self.sent_all && plan.others_send();
-        report.cut_short = stopped && would_end && !waited;
-        assemble::tell_pacing(&mut report, &outcome.pacing);
-        report.verdict = verdict::judge(&report, &merged.facts(ended_by, &plan, &report));
-        if self.failed.is_empty() {
-            self.failed.extend(self.criteria.iter().flat_map(|one| one.check(&report)));
-        }
-        report.verdict.failed = self.failed;
-        let told = outcome.notes.into_iter().filter(|note| !plan.notes.contains(note));
-        report.notes.extend(told);
-        if let Some(capturing) = self.capturing {
-            capturing.finish(&mut report, accepted);
-        }
-        if listening {
-            report.streams.retain(|s| s.rx.is_some());
-        }
-        Ok((report, totals))
+        let by_itself = by == EndedBy::Done && !counted.is_lost();
+        let ended = |replayed: Replayed| {
+            let ends = plan.replays[replayed.number as usize].end.is_some();
+            match by_itself && !ends && replayed.error.is_none() {
+                true => ReplayEnd::read_on(replayed),
+                false => ReplayEnd::of(replayed),
+            }
+        };
+        let end = End {
+            by,
+            // A node that waited for others had nothing more to do.
+            open: would_end && !(self.sent_all && plan.others_send()),
+            agreed: self.agreed,
+            expected: self.expected,
+            began: outcome.began,
+            replays: outcome.replayed.into_iter().map(ended).collect(),
+            attacks,
+            criteria: &self.criteria,
+            failed: self.failed,
+            notes: outcome.notes,
+        };
+        let record = Record {
+            context: &self.context,
+            plan: &plan,
+            counted,
+            start,
+            duration,
+            interfaces: outcome.interfaces,
+            links: outcome.links,
+            pacing: outcome.pacing,
+            usage: usage(),
+            capture: self.capturing.map(Capturing::finish),
+            end: Some(end),
+        };
+        Ok((record.report(self.series.points), totals))
+    }
+}
+
+/// What the machine has counted so far.
+fn usage() -> Usage {
+    Usage {
+        cpu: squall_machine::cpu(),
+        contention: squall_machine::contention(),
+        memory: squall_machine::memory(),
     }
 }
 
@@ -1687,66 +1611,4 @@ fn unlike(what: &str, hint: &str) -> Error {
     Error::Usage(format!(
         "{what}: its kind cannot change during a run, and it must be above 0\n  try {hint}"
     ))
-}
-
-/// What brought a run to its end that nobody stopped.
-fn ended_by(report: &Report, elapsed: Nanos, virtual_time: bool) -> EndedBy {
-    let sent = |of: fn(&crate::report::PortReport) -> u64| report.ports.iter().map(of).sum::<u64>();
-    let asked = &report.asked;
-    if asked.packets.is_some_and(|packets| sent(|p| p.tx.packets + p.tx.errors) >= packets) {
-        EndedBy::Packets
-    } else if asked.octets.is_some_and(|octets| sent(|p| p.tx.octets) >= octets) {
-        EndedBy::Octets
-    } else if asked
-        .duration_s
-        .is_some_and(|seconds| virtual_time || elapsed.as_secs_f64() >= seconds)
-    {
-        EndedBy::Duration
-    } else {
-        EndedBy::Done
-    }
-}
-
-/// How the schedule of flows was kept, on all ports that carry some.
-fn kept(workers: &[squall_engine::Snapshot]) -> sources::Kept {
-    let mut kept = sources::Kept::default();
-    for worker in workers.iter().filter(|worker| !worker.flows.is_empty()) {
-        worker.flows.iter().for_each(|flows| kept.pacing.merge(flows.statistics.pacing));
-        let ports = || worker.flows.iter().map(|flows| flows.port);
-        let theirs = |tx: &&PortTx| {
-            tx.source == squall_engine::SourceKind::Flows && ports().any(|port| port == tx.port)
-        };
-        for tx in worker.tx.iter().filter(theirs) {
-            kept.stalls = kept.stalls.or(tx.stalls);
-            kept.blocked = kept.blocked.max(tx.blocked);
-        }
-    }
-    kept
-}
-
-/// What became of the flows so far.
-fn loaded(plan: &Plan, workers: &[squall_engine::Snapshot]) -> Option<FlowsReport> {
-    let flows = plan.flows.as_ref()?;
-    let names: Vec<_> = plan.ports.iter().map(|port| port.name.clone()).collect();
-    Some(played::report(flows, &names, workers.iter().flat_map(|worker| &worker.flows)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::PortSample;
-
-    #[test]
-    fn a_series_of_days_stays_small_and_keeps_its_ends() {
-        let mut series = Series::default();
-        let ports = vec![PortSample::default(); 9];
-        for i in 1..=500_000 {
-            series.push(Sample { t_s: f64::from(i), ports: ports.clone(), ..Sample::default() });
-        }
-        assert!((ROWS / 2..=ROWS).contains(&series.rows), "{}", series.rows);
-        let instants: Vec<f64> = series.points.iter().map(|point| point.t_s).collect();
-        let widest = instants.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
-        assert!(instants[0] <= 64.0 && instants[instants.len() - 1] > 499_900.0 && widest <= 64.0);
-        assert!(instants.is_sorted());
-    }
 }

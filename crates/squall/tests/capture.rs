@@ -15,11 +15,11 @@ use std::{
 use harness::{Outcome, Skipped, Test, same};
 use squall::{
     Capture, FlowSettings, Format as Language, Profile, Session,
-    capturing::{Compression, Format, GsoFrames, Method, OnFull, Options, PreTrigger, Rotate},
     report::{CaptureReport, Report},
-    units::Nanos,
 };
+use squall_capture::{Compression, Format, GsoFrames, Method, OnFull, Options, PreTrigger, Rotate};
 use squall_pcap::CaptureReader;
+use squall_units::Nanos;
 
 const TESTS: &[(&str, Test)] = &[
     ("a_capture_of_a_loop_has_what_was_sent", || matrix(LOOP)),
@@ -157,10 +157,10 @@ fn matrix(link: Link) -> Outcome {
 
 fn enter(link: Link) -> Outcome {
     if link.lab {
-        squall::lab::enter_private(&squall::lab::LabOptions::default())?;
+        squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
     }
     if link.bpf {
-        squall::Permissions::of_this_process().xdp_programs().map_err(Skipped)?;
+        squall_port_linux::Permissions::of_this_process().xdp_programs().map_err(Skipped)?;
     }
     Ok(())
 }
@@ -213,7 +213,7 @@ fn run(session: Session) -> Result<Report, Box<dyn Error>> {
     let mut run = Session {
         options: squall::RunOptions {
             cores: Some(1),
-            linger: Some(squall::options::Time::from_millis(30)),
+            linger: Some(squall_options::Time::from_millis(30)),
             ..session.options.clone()
         },
         ..session
@@ -248,7 +248,7 @@ fn of_a_file(folder: &Folder, way: Way) -> Result<Report, Box<dyn Error>> {
     let filter = way.filter.then(|| FILTER.to_owned());
     let session = Session {
         options: squall::RunOptions {
-            clock: Some(squall::options::Clock::Virtual),
+            clock: Some(squall_options::Clock::Virtual),
             filter,
             ..session.options.clone()
         },

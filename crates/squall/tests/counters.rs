@@ -12,9 +12,9 @@ use std::{collections::BTreeMap, error::Error, fs, path::Path, process::ExitCode
 use harness::{Outcome, Skipped, Test, same};
 use squall::{
     Format, Profile, Session,
-    kinds::Wanted,
     report::{KnownBy, ReasonCode, Report},
 };
+use squall_machine::kinds::Wanted;
 
 const TESTS: &[(&str, Test)] = &[
     ("null_takes_what_is_due", || matrix(&NULL)),
@@ -143,13 +143,15 @@ impl Link {
     /// Enters the lab, where there is one, and gives the sender's address.
     fn enter(&self) -> Result<String, Box<dyn Error>> {
         if self.lab {
-            squall::lab::enter_private(&squall::lab::LabOptions::default())?;
+            squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
         }
         match self.needs {
             Needs::Nothing => {}
-            Needs::Bpf => squall::Permissions::of_this_process().xdp_programs().map_err(Skipped)?,
+            Needs::Bpf => {
+                squall_port_linux::Permissions::of_this_process().xdp_programs().map_err(Skipped)?
+            }
             Needs::Dpdk => {
-                let opened = squall::open_port(self.sender, Wanted::default());
+                let opened = squall_machine::ports::open(self.sender, Wanted::default());
                 opened.map(drop).map_err(|why| Skipped(one_line(&why)))?;
             }
         }
@@ -177,7 +179,7 @@ fn read_back(address: &str) -> Result<Report, Box<dyn Error>> {
     let listened = Session::listen([("A", format!("{address},read"))]);
     let read = run_session(Session {
         options: squall::RunOptions {
-            clock: Some(squall::options::Clock::Virtual),
+            clock: Some(squall_options::Clock::Virtual),
             linger: Some(Default::default()),
             ..listened.options.clone()
         },
@@ -259,7 +261,7 @@ fn golden(link: &Link) -> Outcome {
         on_paper.ports[0].address = "null:virtual".into();
         let on_paper = run_session(Session {
             options: squall::RunOptions {
-                clock: Some(squall::options::Clock::Virtual),
+                clock: Some(squall_options::Clock::Virtual),
                 ..Default::default()
             },
             ..Session::new(on_paper)
@@ -364,7 +366,7 @@ fn run_session(session: Session) -> Result<Report, Box<dyn Error>> {
     let session = Session {
         options: squall::RunOptions {
             fingerprint: Some(true),
-            linger: session.options.linger.or(Some(squall::options::Time::from_millis(30))),
+            linger: session.options.linger.or(Some(squall_options::Time::from_millis(30))),
             ..session.options.clone()
         },
         ..session
@@ -461,7 +463,7 @@ fn is_bound(code: ReasonCode) -> bool {
 /// Over every kind of port: the frames on the wire are counted, at the rate that was asked for, and
 /// with the octets that each has; a veth, which hands GSO frames on whole, counts those.
 fn gso_frames() -> Outcome {
-    squall::lab::enter_private(&squall::lab::LabOptions::default())?;
+    squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
     const TCP: &str = "eth/ipv4/tcp(flags=PA)/payload(random)";
     // (packet, what stands in the stream, GSO frames, frames of each, octets of each GSO frame
     // on the wire)
@@ -836,7 +838,7 @@ fn gso_frames_refused_in_their_midst() -> Outcome {
 
 /// What the kernel counted, and faults took away or added, is no fault of the receiver's.
 fn faults_on_an_interface() -> Outcome {
-    squall::lab::enter_private(&squall::lab::LabOptions::default())?;
+    squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
     for fault in ["drop=1/10", "dup=1/10", "drain=1kpps,buffer=8"] {
         let receiver = format!("af_packet:veth-b,{fault}");
         let text = profile("burst", "10 kpps", 1000, "af_packet:veth-a", Some(&receiver));
@@ -853,7 +855,7 @@ fn faults_on_an_interface() -> Outcome {
 /// A ring that is too small for a burst while nobody reads: the kernel's count of drops is the
 /// difference.
 fn a_full_receiver_over_af_packet_is_named() -> Outcome {
-    squall::lab::enter_private(&squall::lab::LabOptions::default())?;
+    squall_port_linux::lab::enter_private(&squall_port_linux::lab::LabOptions::default())?;
     // On one worker that sends without a pause the receiver comes too late for some.
     let text = profile(
         "burst",

@@ -15,10 +15,10 @@ use std::{
 use harness::{Outcome, Skipped, Test, same};
 use squall::{
     Format, Profile, Run, Session,
-    lab::{self, LabOptions},
-    replaying::Replay,
     report::{LinkEvent, ReasonCode, Report},
 };
+use squall_port_linux::lab::{self, LabOptions};
+use squall_replay::Replay;
 
 const TESTS: &[(&str, Test)] = &[
     ("streams_over_af_packet_wait_for_the_link", || {
@@ -202,7 +202,7 @@ fn captures(from: &str) -> Outcome {
     }
     std::fs::write(&path, file)?;
     let replay =
-        Replay { loops: 0, inputs: vec![squall::replay::input(&path)], ..Replay::default() };
+        Replay { loops: 0, inputs: vec![squall_replay::input(&path)], ..Replay::default() };
     // A veth takes frames of XDP's only when its peer polls.
     squall_port_linux::set_gro("veth-b", true)?;
     let mut run = Session::replay(replay, [("A", from)]).open()?.start()?;

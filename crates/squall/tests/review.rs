@@ -323,7 +323,7 @@ fn no_profile_makes_a_panic() {
         .replace("eth/ipv4/udp", packet.replace('"', "\\\"").as_str());
         let Ok(profile) = Profile::parse(&text, "review.toml", Format::Toml) else { return };
         let Ok(opened) = Session::new(profile).open() else { return };
-        squall::explain::preview(opened.plan(), 40);
+        squall_plan::explain::preview(opened.plan(), 40);
         let report = opened.start().unwrap().finish().unwrap();
         assert!(report.ports[0].tx.packets <= 70, "{text}");
         ran += 1;

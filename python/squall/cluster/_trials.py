@@ -1,5 +1,5 @@
 """``python -m squall.cluster trials INVENTORY``: trials of a standard test, one after the other, over
-the same nodes. The other side is ``squall test --nodes`` (`crates/squall/src/trials/nodes.rs`),
+the same nodes. The other side is ``squall test --nodes`` (`crates/squall-trials/src/nodes.rs`),
 which makes the profiles and reads the reports.
 
 Lines of JSON come in: a trial, or that the one that runs is to stop::

@@ -7,7 +7,8 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use squall::{Error, Profile, attacking, render::attack};
+use squall::{Error, Profile};
+use squall_report::render::attack;
 
 use crate::{
     args::{Choice, Options, Output, named_ports},
@@ -183,8 +184,11 @@ impl Choice for OfAttacks {
 
 pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
     if args.templates || args.evasions {
-        let list =
-            if args.templates { attacking::list_templates() } else { attacking::list_evasions() };
+        let list = if args.templates {
+            squall_attacking::list_templates()
+        } else {
+            squall_attacking::list_evasions()
+        };
         output::print(&list);
         return Ok(ExitCode::SUCCESS);
     }

@@ -2,10 +2,8 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use squall::{
-    Error,
-    scoring::{Criterion, Scored, score, score_html, score_text},
-};
+use squall::Error;
+use squall_offline::scoring::{Criterion, Scored, score, score_html, score_text};
 
 use crate::{args::command_line, output};
 

@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::MetadataExt,
 };
 
-use squall::render;
+use squall_report::render;
 use tracing_subscriber::{
     Layer,
     filter::{LevelFilter, Targets},

@@ -3,8 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use serde_json::json;
-use squall::{Error, units::Nanos};
+use squall::Error;
 use squall_server::{Bound, Controller, Needs, Origin, Settings, Token, Trex};
+use squall_units::Nanos;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::logging;
@@ -251,7 +252,7 @@ fn default_folder() -> Result<PathBuf, Error> {
     let variable =
         |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = variable("HOME");
-    let root = squall::Permissions::of_this_process();
+    let root = squall_port_linux::Permissions::of_this_process();
     if root.uid == 0 && !root.user_namespace && variable("XDG_STATE_HOME").is_none() {
         return Ok("/var/lib/squall".into());
     }

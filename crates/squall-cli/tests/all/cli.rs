@@ -1275,7 +1275,7 @@ fn the_doctor_tries_each_kind_of_port_and_what_should_work_does() {
         of_topic.map(|f| (f["name"].as_str().unwrap(), f["state"].as_str().unwrap())).collect()
     };
     let ports = of("ports");
-    let kinds: Vec<_> = squall::kinds::KINDS.iter().map(|kind| kind.name).collect();
+    let kinds: Vec<_> = squall_machine::kinds::KINDS.iter().map(|kind| kind.name).collect();
     assert_eq!(ports.iter().map(|(name, _)| *name).collect::<Vec<_>>(), kinds);
     for kind in ["loop", "null", "pcap"] {
         assert!(ports.contains(&(kind, "ok")), "{out}");

@@ -212,7 +212,7 @@ fn names_and_messages_of_strangers_do_not_steer_the_terminal() {
 fn no_text_of_a_profile_steers_the_terminal() {
     const EVIL: &str = "\u{1b}[31mx\u{9b}1m\u{7}\u{7f}";
     let folder = folder("escapes");
-    let schema = squall::profile_schema();
+    let schema = squall_profile::schema();
     let mut profiles = vec![filled(&schema, EVIL)];
     let tables = schema["properties"].as_object().unwrap();
     for (key, table) in tables {

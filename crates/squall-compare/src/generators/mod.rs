@@ -68,7 +68,7 @@ pub fn generators(
         command: settings.command.clone(),
         squall_version: env!("CARGO_PKG_VERSION").into(),
         started: humantime::format_rfc3339_seconds(started.1).to_string(),
-        host: squall::host(),
+        host: squall_machine::host(),
         method: Method {
             rounds: settings.rounds,
             step_s: settings.step.as_secs_f64(),

@@ -3,7 +3,8 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall::{render::human, report::Host};
+use squall::report::Host;
+use squall_report::render::human;
 use squall_units::{FCS_LEN, L1_OVERHEAD, median};
 
 use crate::model::ToolInfo;

@@ -1,6 +1,6 @@
 //! A comparison of generators made visible: the tables and the page.
 
-use squall::render::{
+use squall_report::render::{
     human,
     page::{self, Axis, Group, Line, Page, Plot, Style as LineStyle, Unit},
     table::{Cell, Style, Table, wrap},

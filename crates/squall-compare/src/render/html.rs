@@ -1,7 +1,7 @@
 //! The page of a comparison, with the plots of the papers: loss against rate, asked against actual
 //! rate, and the cost.
 
-use squall::render::{
+use squall_report::render::{
     human,
     page::{self, Axis, Group, Line, Page, Plot, Style, Unit},
 };

@@ -1,7 +1,7 @@
 //! The tables at the end of a comparison: loss at each rate, rates without loss, what it cost, who
 //! did not tell the truth.
 
-use squall::render::{
+use squall_report::render::{
     human,
     table::{Cell, Style, Table, wrap},
 };

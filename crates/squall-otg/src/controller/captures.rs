@@ -2,14 +2,11 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use squall::{
-    Capture, Error,
-    driving::Start,
-    filter,
-    recordings::{self, Recording, Recordings, Wanted},
-};
+use squall::{Capture, Error, driving::Start};
 use squall_capture::{Options, Rotate, Stop};
+use squall_control::recordings::{self, Recording, Recordings, Wanted};
 use squall_pcap::{InterfaceFormat, LinkType, Packet, PacketNotes, PcapFormat, Section};
+use squall_port_linux::filter;
 
 use super::{Refusal, unknown};
 use crate::{CaptureInfo, Translated};
@@ -75,7 +72,7 @@ impl Captures {
         busy: bool,
     ) -> Result<By, Refusal> {
         let address = address(translated, port);
-        let Some(interface) = squall::interface_of(address) else {
+        let Some(interface) = squall_machine::ports::interface_of(address) else {
             if busy {
                 let text = format!(
                     "port {port} ({address}) can only be captured by its run, which has started\n  \

@@ -13,12 +13,9 @@ use std::{
     time::Duration,
 };
 
-use squall::{
-    Error,
-    driving::lock,
-    speaking::{self, Speaking},
-};
+use squall::{Error, driving::lock};
 use squall_host::{Answer, Arp, Echo, Host, NeighbourMessage, Neighbours, solicited_node};
+use squall_machine::speaking::{self, Speaking};
 use squall_units::{MacAddr, Nanos};
 
 use crate::{DeviceInfo, Problem, Resolved, Translated, VlanInfo, replies::PingRequest};
@@ -117,7 +114,9 @@ impl Ping {
             return Err(wrong(format!("cannot find {family} address {:?}", request.source)));
         };
         let port = translated.ports.iter().find(|port| port.name == device.port);
-        if let Some(port) = port.filter(|port| squall::interface_of(&port.address).is_none()) {
+        if let Some(port) =
+            port.filter(|port| squall_machine::ports::interface_of(&port.address).is_none())
+        {
             let what =
                 format!("{:?} is on port {:?} ({})", request.source, port.name, port.address);
             return Err(wrong(format!(
@@ -151,7 +150,8 @@ impl Hosts {
                 .filter(|device| device.port == port.name)
                 .map(Device::of)
                 .collect();
-            let Some(interface) = squall::interface_of(&port.address).filter(|_| !here.is_empty())
+            let Some(interface) =
+                squall_machine::ports::interface_of(&port.address).filter(|_| !here.is_empty())
             else {
                 continue;
             };

@@ -31,7 +31,7 @@ pub fn ports(
     let seen = traffic.see();
     let wanted = Columns(columns);
     let interfaces = match wanted.any(&["link", "speed"]) {
-        true => squall::list_interfaces().unwrap_or_default(),
+        true => squall_port_linux::list_interfaces().unwrap_or_default(),
         false => Vec::new(),
     };
     let sending: HashSet<&str> = translated
@@ -51,13 +51,13 @@ pub fn ports(
         };
         let sends = sending.contains(info.name.as_str());
         let tx_rate = |of| if sends { rate(of) } else { 0.0 };
-        let name = squall::interface_of(&info.address);
+        let name = squall_machine::ports::interface_of(&info.address);
         let interface = interfaces.iter().find(|i| name.as_ref() == Some(&i.name));
         // Up, and nobody at the other end: no frame comes through.
-        let down = interface.is_some_and(|i| i.state != squall::InterfaceState::Up);
+        let down = interface.is_some_and(|i| i.state != squall_port_linux::InterfaceState::Up);
         let change = || {
             let Nanos(at) = links.get(name.as_ref()?)?.last_change()?;
-            Some(Count(at.saturating_add_signed(squall::wall_offset())))
+            Some(Count(at.saturating_add_signed(squall_machine::wall_offset())))
         };
         let either = |yes, on: &'static str, off: &'static str| Some(if yes { on } else { off });
         PortMetric {

@@ -347,7 +347,7 @@ impl Controller {
     fn become_config(&mut self, config: Config) -> Result<Value, Refusal> {
         let translated = translate(&config).map_err(|problems| invalid(&problems))?;
         for (i, port) in translated.ports.iter().enumerate() {
-            squall::port_is_there(&port.address).map_err(|error| {
+            squall_machine::ports::is_there(&port.address).map_err(|error| {
                 invalid(&Problems::one(format!("ports[{i}].location"), error.to_string()))
             })?;
         }
@@ -356,8 +356,11 @@ impl Controller {
         (self.config, self.translated) = (config, translated);
         self.traffic = Traffic::of(&self.translated);
         self.captures = Captures::default();
-        let interfaces =
-            self.translated.ports.iter().filter_map(|port| squall::interface_of(&port.address));
+        let interfaces = self
+            .translated
+            .ports
+            .iter()
+            .filter_map(|port| squall_machine::ports::interface_of(&port.address));
         // Without a thread to watch it, nothing is said of changes.
         self.links = interfaces
             .filter_map(|name| Some((name.clone(), LinkWatch::open(&name).ok()?)))
@@ -442,13 +445,14 @@ impl Controller {
     fn link(&self, ports: &[String], up: bool) -> Result<(), Refusal> {
         for port in self.ports(ports)? {
             let address = &self.translated.ports[port].address;
-            let name = squall::interface_of(address).ok_or_else(|| {
+            let name = squall_machine::ports::interface_of(address).ok_or_else(|| {
                 Error::Usage(format!(
                     "port {address} has no link that can be set {}",
                     if up { "up" } else { "down" }
                 ))
             })?;
-            let set = if up { squall::lab::set_up } else { squall::lab::set_down };
+            let set =
+                if up { squall_port_linux::lab::set_up } else { squall_port_linux::lab::set_down };
             set(&name).map_err(|error| {
                 Error::Environment(format!("cannot set the link of {name}: {error}"))
             })?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use axum::{Json, extract::State, http::StatusCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use squall::conversations::{
+use squall_report::conversations::{
     By, Conversation, ConversationColumn, Endpoint, EndpointColumn, Flows, MOST_ROWS, Page,
     Question, ROWS,
 };
@@ -110,7 +110,7 @@ fn question<C>(
     offset: usize,
     limit: Option<usize>,
 ) -> Result<Question<C>, Refusal> {
-    let filter = filter.parse().map_err(|error: squall::conversations::FilterError| {
+    let filter = filter.parse().map_err(|error: squall_report::conversations::FilterError| {
         let detail = Detail {
             line: 1,
             column: error.column as u32,

@@ -70,8 +70,11 @@ struct Clock {
 }
 
 async fn clock() -> Json<Clock> {
-    let monotonic_ns = squall::monotonic().0;
-    Json(Clock { monotonic_ns, unix_ns: monotonic_ns.saturating_add_signed(squall::wall_offset()) })
+    let monotonic_ns = squall_port::monotonic().0;
+    Json(Clock {
+        monotonic_ns,
+        unix_ns: monotonic_ns.saturating_add_signed(squall_machine::wall_offset()),
+    })
 }
 
 #[derive(Serialize, JsonSchema)]

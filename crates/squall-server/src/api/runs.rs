@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use squall::{
     Amount, Format, Multiplier, Profile, RunOptions, Session,
-    options::CaptureOptions,
     report::{NodeClock, Report, Sample, fail_if::FailIf},
-    units::{Nanos, Rate},
 };
+use squall_options::CaptureOptions;
+use squall_units::{Nanos, Rate};
 
 use super::{
     Asked, Body, Named, Operation, Optional, Routes,
@@ -223,7 +223,7 @@ struct NewRun {
     /// "loss > 0", "latency.p99 > 50us", "not valid".
     #[serde(default)]
     fail_if: Vec<String>,
-    #[serde(default, deserialize_with = "squall::options::read")]
+    #[serde(default, deserialize_with = "squall_options::read")]
     options: RunOptions,
     /// Part of a divided run, such as "2/3"; in place of `part` of the options.
     part: Option<String>,
@@ -452,7 +452,7 @@ async fn start(
         let mut options = new.options.clone().over(&profile.run);
         if let Some(part) = &new.part {
             let part = part.parse().map_err(|error| bad(format!("part: {error}")))?;
-            options.part = Some(squall::options::PartOf(part));
+            options.part = Some(squall_options::PartOf(part));
         }
         if let Some(clock) = &new.clock {
             possible(clock)?;

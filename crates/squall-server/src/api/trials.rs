@@ -11,11 +11,9 @@ use axum::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use squall::{
-    Profile, RunOptions, Session,
-    method::{About, Estimate, Method, Outcome, Patience, render},
-    trials::{Between, Test},
-};
+use squall::{Profile, RunOptions, Session};
+use squall_method::{About, Estimate, Method, Outcome, Patience, render};
+use squall_trials::{Between, Test};
 
 use super::{
     Body, Named, Operation, Routes,
@@ -105,7 +103,7 @@ struct NewTest {
     /// Seconds between trials; absent: 5, with `quick` 0.2.
     rest_s: Option<f64>,
     /// Options of each trial: `cores`, `cpus`, `seed`, `clock`, `linger` and `filter`.
-    #[serde(default, deserialize_with = "squall::options::read")]
+    #[serde(default, deserialize_with = "squall_options::read")]
     options: RunOptions,
     /// File of the daemon where trials are written as they end; absent: the id of the run, with
     /// `.journal`. If it has trials of the same test, the test goes on after them.
@@ -305,7 +303,7 @@ fn outcome(text: &str) -> Option<Outcome> {
 pub fn page(text: &str) -> Result<String, Refusal> {
     match outcome(text) {
         Some(outcome) => Ok(render::html(&outcome, &[])),
-        None => Ok(squall::render::html(&read(text)?)),
+        None => Ok(squall_report::render::html(&read(text)?)),
     }
 }
 

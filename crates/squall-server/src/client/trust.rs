@@ -18,7 +18,8 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
 use sha2::{Digest, Sha256};
-use squall::{Error, wire::to_hex};
+use squall::Error;
+use squall_wire::to_hex;
 
 use super::Verify;
 use crate::runs::lock;

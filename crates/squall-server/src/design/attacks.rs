@@ -13,11 +13,9 @@ use axum::{Json, extract::State, http::StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use squall::{
-    Profile,
-    attacking::{self, RuleOutcome},
-    scoring,
-};
+use squall::Profile;
+use squall_attacking::RuleOutcome;
+use squall_offline::scoring;
 
 use crate::{
     Refusal,
@@ -230,7 +228,7 @@ fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
                 !job.stop.load(Ordering::Relaxed) && !*service.ending.borrow()
             };
             let work = std::panic::AssertUnwindSafe(|| {
-                attacking::prepare(&profile, squall::units::Division::WHOLE, &progress)
+                squall_attacking::prepare(&profile, squall_units::Division::WHOLE, &progress)
             });
             let solved = match std::panic::catch_unwind(work) {
                 Ok(Ok(Some(prepared))) => {

@@ -82,7 +82,7 @@ struct ApplicationInfo {
 }
 
 async fn applications() -> Json<Applications> {
-    let applications = squall::catalogue()
+    let applications = squall_plan::flows::catalogue()
         .into_iter()
         .map(|app| ApplicationInfo { name: app.name, about: app.about, options: app.options })
         .collect();

@@ -8,10 +8,8 @@ use std::{
 
 use serde::Serialize;
 use serde_json::Value;
-use squall::{
-    Error, RunOptions,
-    options::{CaptureOptions, Time},
-};
+use squall::{Error, RunOptions};
+use squall_options::{CaptureOptions, Time};
 use squall_units::{Nanos, get_be16};
 
 use super::{CompareSetting, Comparison, Golden, LISTED, Scratch, frames::Found, packets_of, run};

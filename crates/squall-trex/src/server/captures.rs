@@ -8,12 +8,10 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use squall::{
-    RunOptions, Session,
-    options::Time,
-    recordings::{Recording, Recordings, Wanted},
-};
+use squall::{RunOptions, Session};
 use squall_capture::{Rotate, Stop};
+use squall_control::recordings::{Recording, Recordings, Wanted};
+use squall_options::Time;
 use squall_profile::{Mode, PacketSource, Recompute};
 use squall_units::Nanos;
 
@@ -289,7 +287,7 @@ impl Server {
 
     fn interface(&self, port: usize) -> Result<String, Refusal> {
         let address = &self.ports[port].info.address;
-        squall::interface_of(address).ok_or_else(|| {
+        squall_machine::ports::interface_of(address).ok_or_else(|| {
             Refusal::failed(format!(
                 "port {port} ({address}) is no network interface: only squall run --capture can \
                  record it"

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use serde_json::{Value, json};
-use squall::speaking::{self, Speaking};
+use squall::Error;
 use squall_host::{Host, link_local};
+use squall_machine::speaking::{self, Speaking};
 use squall_units::Nanos;
 
 use super::{Answer, Port, Server};
@@ -51,9 +52,9 @@ impl Server {
         let host = host_of(port);
         port.speaking = None;
         let silent = host.ipv4.is_empty() && host.ipv6.is_empty();
-        let interface = squall::interface_of(&port.info.address);
+        let interface = squall_machine::ports::interface_of(&port.info.address);
         if let Some(interface) = interface.filter(|_| self.holds && !silent) {
-            port.speaking = Some(Speaking::start(&interface, OfPort(host))?);
+            port.speaking = Some(Speaking::start(&interface, OfPort(host)).map_err(Error::from)?);
         }
         Ok(())
     }

@@ -7,7 +7,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use squall::{importing::Instruction, report::Report};
+use squall::report::Report;
+use squall_apps::Instruction;
 use squall_profile::{Arrival, Flows, Ramp, Said, Says, Stage, Template};
 use squall_units::Nanos;
 

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use squall::{
     Error, Format, Profile, Session,
-    options::RunOptions,
     report::{ReasonCode, Report},
 };
+use squall_options::RunOptions;
 use squall_pcap::{PcapFormat, PcapWriter};
 
 const DAY: u64 = 86_400_000_000_000;

@@ -1,11 +1,11 @@
-//! Captures in, captures out: `squall::edit`.
+//! Captures in, captures out: `squall_offline::edit`.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-use squall::edit::{
+use squall_offline::edit::{
     Edited, Settings, Split, edit,
     edits::{Edits, When},
 };
@@ -80,7 +80,7 @@ fn numbers(path: &Path) -> Vec<u8> {
 }
 
 fn run(inputs: &[PathBuf], out: &Path, settings: &Settings) -> Edited {
-    let settings = Settings { permit: squall::output::Permit::FORCE, ..settings.clone() };
+    let settings = Settings { permit: squall_port::output::Permit::FORCE, ..settings.clone() };
     edit(inputs, out, &settings, |_| true).unwrap()
 }
 

@@ -8,7 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use squall::{Profile, Session, info::Settings, report::Report};
+use squall::{Profile, Session, report::Report};
+use squall_offline::info::Settings;
 
 fn folder() -> PathBuf {
     // Messages and `path` of a profile are relative: so are these.
@@ -35,7 +36,7 @@ fn run(mut profile: Profile, address: &str, cores: Option<usize>) -> Report {
         options: squall::RunOptions {
             cores,
             fingerprint: Some(true),
-            clock: Some(squall::options::Clock::Virtual),
+            clock: Some(squall_options::Clock::Virtual),
             ..Default::default()
         },
         ..Session::new(profile)
@@ -156,7 +157,8 @@ fn what_is_told_of_a_capture_is_what_a_person_has_read() {
             }
             _ => &capture,
         };
-        let mut info = squall::info::read(std::slice::from_ref(path), &settings, |_| true).unwrap();
+        let mut info =
+            squall_offline::info::read(std::slice::from_ref(path), &settings, |_| true).unwrap();
         assert_eq!(info.is_complete(), name != "cut-off", "{name}: {:?}", info.files[0].fault);
         // What differs from machine to machine.
         (info.command, info.squall_version, info.elapsed_s) = Default::default();

@@ -7,7 +7,6 @@ mod edit;
 mod exact;
 mod examples;
 mod golden;
-mod methods;
 mod mistakes;
 mod nodes;
 mod replay;

@@ -52,7 +52,7 @@ fn union(text: &str, one: &[&str], nodes: &[Node<'_>]) -> (Report, Report) {
         assert!(packets > 0, "nothing left by {name}: {text}");
     }
     let named = reports.into_iter().enumerate().map(|(i, report)| (format!("node{i}"), report));
-    (alone, squall::whole(named.collect()).unwrap())
+    (alone, squall_report::merge::whole(named.collect()).unwrap())
 }
 
 const HERE: &str = "null:virtual,speed=10Gbps";
@@ -147,7 +147,7 @@ fn loss_is_that_between_the_node_that_sends_and_the_one_that_receives() {
     assert_eq!(rx.latency_ns, None, "two clocks that nobody has compared");
     assert!(receiver.verdict.valid, "{:?}", receiver.verdict);
     let reports = [("a".to_owned(), sender), ("b".to_owned(), receiver)];
-    let whole = squall::whole(reports.to_vec()).unwrap();
+    let whole = squall_report::merge::whole(reports.to_vec()).unwrap();
     let rx = whole.streams[0].rx.as_ref().unwrap();
     assert_eq!((whole.streams[0].tx_packets, rx.packets, rx.lost), (1000, 900, 100));
     let ports: Vec<_> = whole.ports.iter().map(|port| port.name.as_str()).collect();
@@ -155,7 +155,7 @@ fn loss_is_that_between_the_node_that_sends_and_the_one_that_receives() {
     for (i, port) in [(0, "port B (elsewhere:b)"), (1, "port A (elsewhere:a)")] {
         let third = Report { squall_version: whole.squall_version.clone(), ..Report::default() };
         let lacking = vec![reports[i].clone(), ("c".into(), third)];
-        let verdict = squall::whole(lacking).unwrap().verdict;
+        let verdict = squall_report::merge::whole(lacking).unwrap().verdict;
         assert_eq!(verdict.status, VerdictStatus::NotValid);
         assert!(verdict.reasons[0].text.contains(port), "{:?}", verdict.reasons);
     }

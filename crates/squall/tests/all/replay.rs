@@ -9,13 +9,10 @@ use std::{
 };
 
 use proptest::prelude::*;
-use squall::{
-    Session,
-    replaying::{Gap, Replay, Timing, TooLong},
-    report::Report,
-    units::{Nanos, Picos},
-};
+use squall::{Session, report::Report};
 use squall_pcap::{CaptureReader, LinkType, PcapFormat, PcapWriter};
+use squall_replay::{Gap, Replay, Timing, TooLong};
+use squall_units::{Nanos, Picos};
 
 /// A folder that goes when the test ends.
 struct Folder(PathBuf);
@@ -77,7 +74,7 @@ fn frames(count: usize, gap: u64) -> Vec<(u64, Vec<u8>)> {
 
 fn plain(files: &[&Path]) -> Replay {
     Replay {
-        inputs: files.iter().map(|path| squall::replay::input(path)).collect(),
+        inputs: files.iter().map(|path| squall_replay::input(path)).collect(),
         ..Replay::default()
     }
 }
@@ -229,7 +226,7 @@ fn captures_that_are_not_read_in_time_are_told_where_a_rate_asks_for_their_frame
     let folder = Folder::new("dry");
     let capture = folder.capture("in.pcap", &frames(3_000, 1_000));
     let octets = std::fs::read(&capture).unwrap();
-    let mut input = squall::replay::input(&capture);
+    let mut input = squall_replay::input(&capture);
     input.open =
         Arc::new(move || Ok(Box::new(Slow(Cursor::new(octets.clone()), Duration::from_secs(2)))));
     for timing in [Timing::Paced { gap: Gap::from_pps(50_000, 1), together: 1 }, Timing::ORIGINAL] {
@@ -324,7 +321,7 @@ fn only_wanted_packets_are_sent() {
     let replay = Replay {
         include: Some("1-10,30-".parse().unwrap()),
         exclude: Some("2,31-39".parse().unwrap()),
-        filter: Some(squall::replay::filter("len > 100").unwrap()),
+        filter: Some(squall_offline::compile_filter("len > 100").unwrap()),
         ..plain(&[&capture])
     };
     let (out, report) = sent(&folder, replay);
@@ -451,7 +448,7 @@ fn what_was_not_sent_is_in_no_flow() {
     for loops in [0, 20] {
         let port = format!("pcap:{}", folder.path(&format!("stopped-{loops}.pcap")).display());
         let mut session = Session::replay(Replay { loops: 0, ..plain(&[&capture]) }, [("A", port)]);
-        session.profile.stop.duration = Some(squall::units::Nanos(loops * 399_000 + 4_000));
+        session.profile.stop.duration = Some(squall_units::Nanos(loops * 399_000 + 4_000));
         let replay = session.open().unwrap().start().unwrap().finish().unwrap().replays.remove(0);
         let flows = replay.flows.unwrap();
         assert_eq!((replay.loops, flows.flow_packets), (loops, loops * 400 + 4));

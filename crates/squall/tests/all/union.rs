@@ -45,7 +45,7 @@ fn session(profile: &Profile, address: &str, cores: usize) -> Session {
         options: squall::RunOptions {
             cores: Some(cores),
             fingerprint: Some(true),
-            clock: Some(squall::options::Clock::Virtual),
+            clock: Some(squall_options::Clock::Virtual),
             ..Default::default()
         },
         ..Session::new(profile)
@@ -141,7 +141,7 @@ fn the_parts_of_a_profile_together_send_the_frames_of_the_whole() {
             let prints = parts.iter().map(print).fold(0, u128::wrapping_add);
             assert_eq!(prints, print(&one), "{name} in {of} parts");
             let named = parts.into_iter().enumerate().map(|(i, part)| (i.to_string(), part));
-            let whole = squall::whole(named.collect()).unwrap();
+            let whole = squall_report::merge::whole(named.collect()).unwrap();
             assert_eq!(counts(&whole), counts(&one), "{name} in {of} parts");
             divided += 1;
         }

@@ -70,9 +70,9 @@ fn run_here(tests: &[(&str, Test)], name: &str) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error)
             if error.is::<Skipped>()
-                || error
-                    .downcast_ref::<squall::lab::LabError>()
-                    .is_some_and(|e| matches!(e, squall::lab::LabError::Forbidden { .. })) =>
+                || error.downcast_ref::<squall_port_linux::lab::LabError>().is_some_and(|e| {
+                    matches!(e, squall_port_linux::lab::LabError::Forbidden { .. })
+                }) =>
         {
             println!("SKIPPED: {name}: {error}");
             ExitCode::from(77)

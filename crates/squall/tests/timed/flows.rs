@@ -128,7 +128,7 @@ fn requests_that_a_server_closes_before_are_named_and_a_client_with_others_is_co
         assert_eq!((early, client.lacks_requests()), (6 - completed, !valid));
         let none = |reason: &Reason| reason.text.contains("none of 6 flows completed");
         assert_eq!(report.verdict.reasons.iter().any(none), !valid, "{:?}", report.verdict);
-        let text = squall::render::summary(&report, 120, false);
+        let text = squall_report::render::summary(&report, 120, false);
         assert_eq!(text.contains("requests: 24 asked, 18 sent, 18 answered"), !valid, "{text}");
     }
 }

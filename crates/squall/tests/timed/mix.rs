@@ -361,7 +361,7 @@ fn attacks_are_paused_and_hastened_by_name_and_labels_say_when_they_left() {
         ports + &attack("one", rate) + &attack("two", 100) + &short
     };
     let mut session = Session::new(parsed(&text(100)));
-    session.options.clock = Some(squall::options::Clock::Real);
+    session.options.clock = Some(squall_options::Clock::Real);
     session.options.labels = Some(labels.clone());
     let mut run = session.open().unwrap().start().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
@@ -731,7 +731,7 @@ fn flows_and_streams_wait_for_each_other_on_ports_and_workers_of_their_own() {
             + &burst("fifth", 5, 10, "port = \"C\"\nafter = \"fourth\"");
         let mut session = Session::new(parsed(&text));
         session.options.cores = Some(3);
-        session.options.clock = asked.then_some(squall::options::Clock::Virtual);
+        session.options.clock = asked.then_some(squall_options::Clock::Virtual);
         let opened = session.open().unwrap_or_else(|e| panic!("{e}\n{text}"));
         let report = opened.start().unwrap().finish().unwrap();
         let load = report.flows.as_ref().unwrap();

@@ -6,8 +6,8 @@ use std::thread;
 use squall::{
     CommonClock, Format, Profile, Session,
     report::{NodeClock, ReasonCode, Report, StreamRx, VerdictStatus},
-    units::Nanos,
 };
+use squall_units::Nanos;
 
 const FLOWS: &str = r#"
 ports = { C = "null:", S = "null:" }
@@ -54,7 +54,8 @@ fn clients_and_servers_of_different_nodes_play_the_flows_of_one() {
     let servers = thread::spawn(|| servers.finish().unwrap()).join().unwrap();
     assert!(clients.flows.as_ref().unwrap().total.server.is_none());
     assert!(servers.flows.as_ref().unwrap().total.client.is_none());
-    let whole = squall::whole(vec![("a".into(), clients), ("b".into(), servers)]).unwrap();
+    let whole =
+        squall_report::merge::whole(vec![("a".into(), clients), ("b".into(), servers)]).unwrap();
     let count = |report: &Report| -> Vec<_> {
         let templates = report.flows.as_ref().unwrap().templates.iter();
         let of = |role: &Option<squall::report::flows::RoleReport>| {
@@ -93,7 +94,7 @@ fn between(link: &str, clocks: [NodeClock; 2]) -> (StreamRx, Report) {
     let sender = node([&link, "elsewhere:b"], clocks[0]);
     let (receiver, sender) = (receiver.hold().unwrap(), sender.hold().unwrap());
     // One instant, as each node's clock has it.
-    let at = squall::monotonic() + Nanos(50_000_000);
+    let at = squall_port::monotonic() + Nanos(50_000_000);
     let common = |clock: NodeClock| {
         let NodeClock { shift_ns, drift_ppb, at_ns, .. } = clock;
         CommonClock { shift_ns, drift_ppb, at: Nanos(at_ns) }.of(at)
@@ -106,7 +107,8 @@ fn between(link: &str, clocks: [NodeClock; 2]) -> (StreamRx, Report) {
     assert_eq!(start.at_ns, common(clocks[0]).0);
     assert!(start.error_ns.is_some_and(|error| (0..1_000_000_000).contains(&error)), "{start:?}");
     assert_eq!(receiver.start.and_then(|start| start.error_ns), None);
-    let whole = squall::whole(vec![("a".into(), sender), ("b".into(), receiver)]).unwrap();
+    let whole =
+        squall_report::merge::whole(vec![("a".into(), sender), ("b".into(), receiver)]).unwrap();
     let rx = whole.streams[0].rx.clone().unwrap();
     assert_eq!(rx.ports, ["B"]);
     (rx, whole)
@@ -122,7 +124,7 @@ const MS: i64 = 1_000_000;
 /// those of one clock.
 #[test]
 fn delays_between_nodes_are_those_of_the_clock_that_they_have_in_common() {
-    let at = squall::monotonic();
+    let at = squall_port::monotonic();
     let later = at + Nanos(1_000_000_000);
     // 500 ppm: a second later it is 500 us more.
     let sender = clock(86_400_000 * MS, 500_000.0, at, 700);
@@ -139,7 +141,7 @@ fn delays_between_nodes_are_those_of_the_clock_that_they_have_in_common() {
 /// A clock that is off shows as so much delay, and its bound has to say so.
 #[test]
 fn a_clock_that_is_off_is_within_its_bound_or_found_out() {
-    let at = squall::monotonic();
+    let at = squall_port::monotonic();
     let right = clock(0, 0.0, at, 0);
     let (rx, _) = between("nodes-behind", [right, clock(20 * MS, 0.0, at, 20 * MS as u64)]);
     let latency = rx.latency_ns.unwrap();
@@ -161,7 +163,7 @@ fn a_run_that_is_stopped_before_its_start_ends_at_once_and_has_sent_nothing() {
     let signed = Session::new(Profile::parse(SIGNED, "nodes", Format::Toml).unwrap());
     let flows = session(["loop:nodes-stopped", "loop:nodes-stopped"], "");
     for session in [signed, flows] {
-        let an_hour = squall::monotonic() + Nanos(3_600_000_000_000);
+        let an_hour = squall_port::monotonic() + Nanos(3_600_000_000_000);
         let run = session.open().unwrap().hold().unwrap().go(Some(an_hour));
         run.stop();
         // It would be there in an hour.

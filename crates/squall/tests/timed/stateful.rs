@@ -88,7 +88,7 @@ fn a_capture_of_one_direction_is_told() {
     let one =
         played_from(capture("one", false), "one", json!({})).flows.unwrap().conversations.unwrap();
     assert_eq!((one.found, one.one_sided), (6, 6), "{one:?}");
-    let said = squall::render::conversations(&one);
+    let said = squall_report::render::conversations(&one);
     let line = "one-sided: the capture has only one direction of 6 conversations";
     assert!(said.iter().any(|said| said.starts_with(line)), "{said:?}");
 }

@@ -13,12 +13,10 @@ use std::{
 };
 
 use serde_json::Value;
-use squall::{
-    Error,
-    render::{LiveMode, Screen},
-    units::Nanos,
-};
+use squall::Error;
+use squall_report::render::{LiveMode, Screen};
 use squall_server::{Client, Heard, News, Verify};
+use squall_units::Nanos;
 
 use crate::drive::Signals;
 use keys::Keys;

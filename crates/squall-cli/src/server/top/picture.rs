@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use squall::render::{PortRow, StreamRow};
+use squall_report::render::{PortRow, StreamRow};
 use squall_server::{News, PortNews, RunRow, RunState, SourceNews, StreamNews};
 
 /// Runs that are over and still shown.
@@ -119,7 +119,7 @@ impl Picture {
     /// Of the link that the port of this name stands on.
     fn speed(&self, seen: &Seen, name: &str) -> Option<u64> {
         let port = seen.row.ports.iter().find(|port| port.name == name)?;
-        self.links.get(&squall::interface_of(&port.address)?).copied()
+        self.links.get(&squall_machine::ports::interface_of(&port.address)?).copied()
     }
 
     pub fn ports(&self, seen: &Seen) -> Vec<PortRow> {

@@ -1,7 +1,7 @@
 //! What is selected and asked for: keys in, requests and frames out.
 
 use serde_json::{Value, json};
-use squall::render::{Overview, RunLine, Selected, Tone, human};
+use squall_report::render::{Overview, RunLine, Selected, Tone, human};
 use squall_server::{RunRow, RunState, SourceNews};
 
 use super::{

@@ -1,0 +1,298 @@
+//! The noise floor of receiving on this machine: what deviates when a steady stream of our own is
+//! received.
+//!
+//! As KUTE's authors did (Zander, Kennedy, Armitage: KUTE, a high performance kernel-based UDP
+//! traffic engine): of independent deviations the squares add up, s_total² = s_sender² +
+//! s_receiver². Each frame of ours says when it was handed over, so both terms show: the
+//! differences of the delays of consecutive frames are what everything behind the hand-over adds to
+//! the gaps (port, kernel, wire, time stamp), and what remains of the total is the sender's.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use squall::{
+    By, Error, FlowSettings, Session,
+    report::{Distribution, Host, ReceivedFlowsReport, Report},
+};
+
+/// The version of [`Floor`].
+pub const SCHEMA: &str = "squall-floor/1";
+/// Frames a second; enough to see how the floor depends on them.
+pub const RATES: [u32; 4] = [1_000, 10_000, 50_000, 100_000];
+
+/// What was measured, and what follows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Floor {
+    /// `squall-floor/1`.
+    pub schema: String,
+    pub squall_version: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+    pub host: Host,
+    /// Sending and receiving address.
+    pub ports: [String; 2],
+    /// Where receive instants come from: `process`, `kernel`, `hardware`, `virtual`.
+    pub timestamps: String,
+    /// What they are multiples of.
+    pub timestamp_resolution_ns: Option<u64>,
+    /// Ascending.
+    pub rates: Vec<FloorAt>,
+    /// Whether every rate was kept and nothing was lost.
+    pub valid: bool,
+    /// What to make of it, a sentence each.
+    pub verdict: Vec<String>,
+}
+
+/// At one rate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FloorAt {
+    pub asked_pps: f64,
+    pub pps: f64,
+    pub packets: u64,
+    pub lost: u64,
+    /// Standard deviation of the gaps as received: s_total.
+    pub gap_stddev_ns: f64,
+    /// Of the receiver, with all that is behind the hand-over: the root mean square of the
+    /// differences of the delays.
+    pub receiver_stddev_ns: f64,
+    /// Of the sender: sqrt(s_total² - s_receiver²), never below 0.
+    pub sender_stddev_ns: f64,
+    /// How late frames left, which the sender knows itself.
+    pub departure_error_p99_ns: u64,
+    pub gap_p99_ns: u64,
+    pub latency_min_ns: u64,
+    pub latency_p50_ns: u64,
+    pub latency_p99_ns: u64,
+    pub latency_stddev_ns: f64,
+}
+
+/// Sends at each of `rates` for `time` from the first port to the second and measures what comes;
+/// `told` hears of each.
+///
+/// # Errors
+/// Ports that do not open.
+pub fn run(
+    ports: [String; 2],
+    rates: &[u32],
+    time: Duration,
+    mut told: impl FnMut(&FloorAt),
+) -> Result<Floor, Error> {
+    let mut floor = Floor {
+        schema: SCHEMA.into(),
+        squall_version: env!("CARGO_PKG_VERSION").into(),
+        ports,
+        valid: true,
+        ..Floor::default()
+    };
+    for &rate in rates {
+        let report = measure(&floor.ports, rate, time)?;
+        let at = FloorAt::of(&report, rate);
+        told(&at);
+        floor.valid &= report.verdict.valid && at.lost == 0 && at.packets > 0;
+        let receiver = &report.ports[1];
+        floor.timestamps.clone_from(&receiver.timestamps);
+        let resolution = receiver.rx.timestamp_resolution_ns;
+        floor.timestamp_resolution_ns = match (floor.timestamp_resolution_ns, resolution) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        (floor.started, floor.host) = (report.started, report.host);
+        floor.rates.push(at);
+    }
+    floor.verdict = floor.judge();
+    Ok(floor)
+}
+
+fn measure(ports: &[String; 2], rate: u32, time: Duration) -> Result<Report, Error> {
+    let text = format!(
+        "duration = \"{} ms\"\n[ports]\nA = {:?}\nB = {:?}\n[[stream]]\nname = \"steady\"\nport = \
+         \"A\"\npacket = \
+         \"eth/ipv4(src=198.18.0.1,dst=198.19.0.1)/udp(sport=1024,dport=1025)\"\nsize = 128\nrate \
+         = {rate}\nlatency = true\n",
+        time.as_millis(),
+        ports[0],
+        ports[1],
+    );
+    let profile = squall::Profile::parse(&text, "<self-test>", squall::Format::Toml)?;
+    // Resolution, and what else a listener would measure: its cost is part of the floor.
+    let flows = Some(FlowSettings { by: By::Flow, ..FlowSettings::default() });
+    Session { flows, command: "squall recv --self-test".into(), ..Session::new(profile) }
+        .open()?
+        .start()?
+        .finish()
+}
+
+impl FloorAt {
+    fn of(report: &Report, rate: u32) -> Self {
+        let none = Distribution::default();
+        let stream = report.streams.first();
+        let rx = stream.and_then(|s| s.rx.as_ref());
+        let of = |d: Option<&Distribution>| d.cloned().unwrap_or_else(|| none.clone());
+        let gap = of(rx.and_then(|rx| rx.arrival_gap_ns.as_ref()));
+        let delay = of(rx.and_then(|rx| rx.latency_ns.as_ref()));
+        let variation = of(rx.and_then(|rx| rx.ipdv_ns.as_ref()));
+        // The magnitudes of the differences, whose mean with their signs is 0.
+        let receiver = variation.mean.hypot(variation.stddev);
+        Self {
+            asked_pps: f64::from(rate),
+            pps: stream.map_or(0.0, |s| s.tx_pps),
+            packets: rx.map_or(0, |rx| rx.packets),
+            lost: rx.map_or(0, |rx| rx.lost),
+            gap_stddev_ns: gap.stddev,
+            receiver_stddev_ns: receiver,
+            sender_stddev_ns: remaining(gap.stddev, receiver),
+            departure_error_p99_ns: stream
+                .and_then(|s| s.departure_error_ns.as_ref())
+                .map_or(0, |d| d.p99),
+            gap_p99_ns: gap.p99,
+            latency_min_ns: delay.min,
+            latency_p50_ns: delay.p50,
+            latency_p99_ns: delay.p99,
+            latency_stddev_ns: delay.stddev,
+        }
+    }
+}
+
+/// sqrt(total² - part²), never below 0.
+pub fn remaining(total: f64, part: f64) -> f64 {
+    (total * total - part * part).max(0.0).sqrt()
+}
+
+impl Floor {
+    /// # Errors
+    /// What it is not.
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        let floor: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        match floor.schema.as_str() {
+            SCHEMA if !floor.rates.is_empty() => Ok(floor),
+            other => Err(format!(
+                "its schema is {other:?} with {} rates: expected {SCHEMA:?}",
+                floor.rates.len()
+            )),
+        }
+    }
+
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self)
+            .expect("a floor has string keys and no custom serializers")
+    }
+
+    /// The receiver's deviation at the rate that is nearest, by ratio.
+    pub fn receiver_stddev_ns(&self, pps: f64) -> f64 {
+        let distance = |at: &&FloorAt| (at.asked_pps.max(1.0) / pps.max(1.0)).ln().abs();
+        let nearest = self.rates.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        nearest.map_or(0.0, |at| at.receiver_stddev_ns)
+    }
+
+    /// Says of every flow what of its gaps' deviation is not the receiver's.
+    pub fn annotate(&self, report: &mut ReceivedFlowsReport) {
+        for flow in &mut report.flows {
+            let Some(gap) = &flow.arrival_gap_ns else { continue };
+            let floor = self.receiver_stddev_ns(flow.pps);
+            flow.gap_floor_ns = Some(floor);
+            flow.gap_stddev_corrected_ns = Some(remaining(gap.stddev, floor));
+        }
+    }
+
+    fn judge(&self) -> Vec<String> {
+        use squall_report::render::human::ns;
+        let worst = self.rates.iter().map(|at| at.receiver_stddev_ns).fold(0.0, f64::max);
+        let best = self.rates.iter().map(|at| at.receiver_stddev_ns).fold(f64::INFINITY, f64::min);
+        let delay = self.rates.iter().map(|at| at.latency_p50_ns).max().unwrap_or(0);
+        let mut verdict = vec![
+            format!(
+                "standard deviations of gaps below {} to {} (by rate) come from this receiver, \
+                 not from the traffic",
+                ns(best.min(worst)),
+                ns(worst)
+            ),
+            format!("one-way delays include up to {} (median) of this machine", ns(delay as f64)),
+        ];
+        if let Some(resolution) = self.timestamp_resolution_ns.filter(|ns| *ns > 1) {
+            verdict.push(format!(
+                "times below {} cannot be seen: the timestamps are multiples of it",
+                ns(resolution as f64)
+            ));
+        }
+        if !self.valid {
+            verdict.push(
+                "NOT VALID: frames were lost or late; try again when the machine is idle, or \
+                 --cpus"
+                    .into(),
+            );
+        }
+        verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floor() -> Floor {
+        let at = |asked_pps, receiver_stddev_ns| FloorAt {
+            asked_pps,
+            receiver_stddev_ns,
+            ..FloorAt::default()
+        };
+        Floor {
+            schema: SCHEMA.into(),
+            rates: vec![at(1e3, 3000.0), at(1e5, 400.0)],
+            ..Floor::default()
+        }
+    }
+
+    #[test]
+    fn squares_of_independent_deviations_add_up() {
+        assert_eq!(remaining(5.0, 3.0), 4.0);
+        assert_eq!(remaining(3.0, 5.0), 0.0);
+    }
+
+    #[test]
+    fn the_floor_of_the_nearest_rate_is_taken_away_and_never_more_than_there_is() {
+        use squall::report::ReceivedFlowReport;
+        let flow = |pps, stddev| ReceivedFlowReport {
+            pps,
+            arrival_gap_ns: Some(Distribution { stddev, ..Distribution::default() }),
+            ..ReceivedFlowReport::default()
+        };
+        let flows = vec![flow(900.0, 5000.0), flow(2e6, 300.0), ReceivedFlowReport::default()];
+        let mut report = ReceivedFlowsReport { flows, ..ReceivedFlowsReport::default() };
+        floor().annotate(&mut report);
+        let figures =
+            |i: usize| (report.flows[i].gap_floor_ns, report.flows[i].gap_stddev_corrected_ns);
+        assert_eq!(figures(0), (Some(3000.0), Some(4000.0)));
+        assert_eq!(figures(1), (Some(400.0), Some(0.0)));
+        assert_eq!(figures(2), (None, None));
+    }
+
+    #[test]
+    fn a_floor_reads_back_and_other_files_are_refused() {
+        assert_eq!(Floor::from_json(&floor().to_json()), Ok(floor()));
+        for text in ["", "{}", "[]"] {
+            assert!(Floor::from_json(text).is_err(), "{text}");
+        }
+        let other = Floor { schema: "squall-report/1".into(), ..floor() }.to_json();
+        assert!(Floor::from_json(&other).unwrap_err().contains("squall-floor/1"));
+    }
+
+    #[test]
+    fn a_loop_has_a_floor_and_loses_nothing() {
+        let ports = ["loop:self-test", "loop:self-test"].map(str::to_owned);
+        let measured = |_| {
+            let mut heard = 0;
+            let floor =
+                run(ports.clone(), &[1000, 2000], Duration::from_millis(100), |_| heard += 1)
+                    .unwrap();
+            assert_eq!((heard, floor.rates.len(), floor.timestamps.as_str()), (2, 2, "process"));
+            assert!(floor.rates.iter().all(|at| at.lost == 0), "{floor:?}");
+            floor
+        };
+        // A busy machine does not send all in time.
+        let all =
+            |floor: &Floor| floor.rates.iter().all(|at| at.packets == at.asked_pps as u64 / 10);
+        let floor = (0..5).map(measured).find(all).expect("all is sent, once at least");
+        assert!(floor.verdict[0].contains("standard deviations of gaps"), "{floor:?}");
+    }
+}

@@ -1,0 +1,178 @@
+//! A wire between two ports: what arrives at one leaves by the other, with the faults of both.
+//!
+//! Goes in: two addresses. Comes out: how many frames went each way. A frame leaves at its arrival
+//! instant, which the faults of a port put off (`delay`, `drain`); so a device that is simulated on
+//! the path to a port becomes one that other programs can send through.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use squall_port::{BATCH, Port, RxQueue, SendError, TxQueue, monotonic};
+use squall_units::{Cut, Nanos};
+
+use crate::{Error, kinds::Wanted, ports::open};
+
+/// What went from one port to the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forwarded {
+    pub frames: u64,
+    /// Could not be sent: too long, or cut off when they arrived.
+    pub refused: u64,
+}
+
+/// Forwards both ways until `stop`: from the first port to the second, and back.
+///
+/// # Errors
+/// A port that does not open, or is lost.
+pub fn forward(
+    addresses: [&str; 2],
+    stop: &dyn Fn() -> bool,
+) -> Result<([Forwarded; 2], Vec<String>), Error> {
+    // At once: not when a block of frames is full.
+    let wanted = Wanted { answers: true, ..Wanted::default() };
+    let (mut a, ..) = open(addresses[0], wanted)?;
+    let (mut b, ..) = open(addresses[1], wanted)?;
+    let failed = |error: io::Error| Error::Environment(error.to_string());
+    let lines = [Line::between(&mut *a, &mut *b), Line::between(&mut *b, &mut *a)];
+    let [there, back] = lines.map(|line| line.map_err(failed));
+    let (mut there, mut back) = (there?, back?);
+    let over = AtomicBool::new(false);
+    let outcomes = std::thread::scope(|scope| {
+        let threads = [&mut there, &mut back].map(|line| scope.spawn(|| line.run(&over)));
+        while !stop() && !threads.iter().any(|thread| thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        over.store(true, Ordering::Relaxed);
+        threads.map(|thread| thread.join().expect("a line does not panic"))
+    });
+    for outcome in outcomes {
+        outcome.map_err(failed)?;
+    }
+    let notes = [a.notes(), b.notes()].concat();
+    Ok(([there.counts, back.counts], notes))
+}
+
+/// One direction.
+struct Line {
+    from: Box<dyn RxQueue>,
+    to: Box<dyn TxQueue>,
+    longest: u32,
+    /// In the order of their departures.
+    waiting: VecDeque<(Nanos, Cut, Vec<u8>)>,
+    counts: Forwarded,
+}
+
+/// Shorter waits are spent awake: sleeping takes up to 0.1 ms longer.
+const AWAKE: Nanos = Nanos(150_000);
+/// A queue holds what comes in this time.
+const ASLEEP: Duration = Duration::from_micros(50);
+
+impl Line {
+    fn between(from: &mut dyn Port, to: &mut dyn Port) -> io::Result<Self> {
+        let longest = to.facts().max_slot();
+        let (waiting, counts) = Default::default();
+        Ok(Self { from: from.open_rx(0)?, to: to.open_tx(0, longest)?, longest, waiting, counts })
+    }
+
+    fn run(&mut self, over: &AtomicBool) -> io::Result<()> {
+        while !over.load(Ordering::Relaxed) {
+            let came = self.receive()?;
+            let left = self.send(monotonic())?;
+            let next = self.waiting.front().map(|(due, ..)| *due);
+            if came || left {
+                continue;
+            }
+            match next.filter(|due| *due < monotonic() + AWAKE) {
+                Some(_) => std::thread::yield_now(),
+                None => std::thread::sleep(ASLEEP),
+            }
+        }
+        self.to.finish()
+    }
+
+    /// Whether anything came.
+    fn receive(&mut self) -> io::Result<bool> {
+        let batch = self.from.receive()?;
+        for (octets, frame) in batch.iter() {
+            if frame.len < frame.wire_len || frame.len > self.longest {
+                self.counts.refused += 1;
+            } else {
+                self.waiting.push_back((frame.time, frame.cut, octets.to_vec()));
+            }
+        }
+        Ok(!batch.frames.is_empty())
+    }
+
+    /// Whether anything that was due has left.
+    fn send(&mut self, now: Nanos) -> io::Result<bool> {
+        let due = self.waiting.iter().take(BATCH).take_while(|(due, ..)| *due <= now).count();
+        if due == 0 {
+            return Ok(false);
+        }
+        let mut batch = self.to.lend(due);
+        let lent = batch.len();
+        for (i, (due, cut, octets)) in self.waiting.iter().take(lent).enumerate() {
+            batch.frame(i, octets.len(), *due).copy_from_slice(octets);
+            batch.meta[i].cut = *cut;
+        }
+        let passed = match self.to.send(lent) {
+            Ok(sent) => {
+                self.counts.frames += sent as u64;
+                sent
+            }
+            Err(SendError::Frame(_)) => {
+                self.counts.refused += 1;
+                1
+            }
+            Err(SendError::Port(error)) => return Err(error),
+        };
+        self.waiting.drain(..passed);
+        Ok(passed > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn frames_go_both_ways_with_the_faults_of_the_port_where_they_arrive() {
+        let open = |address: &str| open(address, Wanted::default()).unwrap().0;
+        let (mut left, mut right) = (open("loop:forward-a"), open("loop:forward-b"));
+        let mut ends = None;
+        let mut came: [Vec<u8>; 2] = Default::default();
+        let patience = Instant::now() + Duration::from_secs(20);
+        let take = std::cell::RefCell::new(|| {
+            // Not before both ends of each link are open: one that is alone is a link to itself.
+            let ends = ends.get_or_insert_with(|| {
+                [&mut left, &mut right].map(|port| {
+                    let (mut tx, rx) = (port.open_tx(0, 60).unwrap(), port.open_rx(0).unwrap());
+                    let mut batch = tx.lend(50);
+                    (0..50).for_each(|i| batch.frame(i, 60, Nanos::ZERO)[0] = i as u8);
+                    assert_eq!(tx.send(50).unwrap(), 50);
+                    (tx, rx)
+                })
+            });
+            for ((_, rx), came) in ends.iter_mut().zip(&mut came) {
+                came.extend(rx.receive().unwrap().iter().map(|(octets, _)| octets[0]));
+            }
+            [came[0].len(), came[1].len()] == [50, 40] || Instant::now() > patience
+        });
+        let addresses = ["loop:forward-a,drop=1/5", "loop:forward-b,delay=1ms"];
+        let (counts, _) = forward(addresses, &|| (take.borrow_mut())()).unwrap();
+        assert_eq!(counts.map(|c| (c.frames, c.refused)), [(40, 0), (50, 0)]);
+        assert_eq!(came[0], (0..50).collect::<Vec<u8>>());
+        assert_eq!(came[1], (0..50).filter(|n| n % 5 != 4).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn a_port_that_is_not_there_is_an_error() {
+        assert!(forward(["loop:forward-c", "nothing:"], &|| true).is_err());
+    }
+}

@@ -1,0 +1,90 @@
+//! The machine under a run, from /proc.
+
+use std::fs;
+
+use squall_report::report::{Contention, Cpu, Host, Memory};
+
+/// Who this machine is.
+pub fn host() -> Host {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let line = |text: &str, key: &str, separator: char| {
+        let found = text.lines().find(|l| l.starts_with(key));
+        found
+            .and_then(|l| l.split_once(separator))
+            .map(|(_, v)| v.trim().trim_matches('"').to_owned())
+            .unwrap_or_default()
+    };
+    Host {
+        name: read("/proc/sys/kernel/hostname").trim().to_owned(),
+        os: line(&read("/etc/os-release"), "PRETTY_NAME", '='),
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        cpu_model: line(&read("/proc/cpuinfo"), "model name", ':'),
+        cpus: cpus_here() as u32,
+    }
+}
+
+/// CPUs that this process may use.
+pub fn cpus_here() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The wall's clock minus the engine's, nanoseconds.
+pub fn wall_offset() -> i64 {
+    let before = squall_port::monotonic();
+    let wall =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let after = squall_port::monotonic();
+    wall.as_nanos() as i64 - (before.0 + (after - before).0 / 2) as i64
+}
+
+/// CPU time of the process so far.
+pub fn cpu() -> Cpu {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the command name, which may hold spaces and parentheses.
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |s| s.1).split_whitespace().collect();
+    // Ticks of USER_HZ, which Linux fixes at 100 for what it shows.
+    let seconds =
+        |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
+    Cpu { user_s: seconds(11), system_s: seconds(12), per_mpkt_s: None }
+}
+
+/// What the kernel has counted so far; workers know their own switches.
+pub fn contention() -> Contention {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    Contention {
+        involuntary_switches: 0,
+        throttled_s: throttled_s(),
+        // some avg10=0.00 avg60=0.00 avg300=0.00 total=123456
+        pressure_s: number_after(&read("/proc/pressure/cpu"), "total=") / 1e6,
+        steal_s: read("/proc/stat").lines().next().map_or(0.0, |all| field(all, 8)) / 100.0,
+    }
+}
+
+/// Of the control group of this process (version 2), and of those above it.
+fn throttled_s() -> f64 {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let Some(path) = groups.lines().find_map(|line| line.strip_prefix("0::/")) else { return 0.0 };
+    let of = |group: &std::path::Path| {
+        let stat =
+            fs::read_to_string(std::path::Path::new("/sys/fs/cgroup").join(group).join("cpu.stat"));
+        number_after(&stat.unwrap_or_default(), "throttled_usec ") / 1e6
+    };
+    std::path::Path::new(path).ancestors().map(of).fold(0.0, f64::max)
+}
+
+fn field(line: &str, i: usize) -> f64 {
+    line.split_whitespace().nth(i).and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+fn number_after(text: &str, key: &str) -> f64 {
+    text.split_once(key).map_or(0.0, |(_, rest)| field(rest, 0))
+}
+
+pub fn memory() -> Memory {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .and_then(|v| v.trim().split(' ').next()?.parse().ok());
+    Memory { peak_rss_octets: kib.unwrap_or(0u64) * 1024 }
+}

@@ -1,0 +1,347 @@
+//! The kinds of ports: one table for opening and choosing them, and for what
+//! messages, `squall ports` and docs/reference/ports.md say of them. A new backend is one more
+//! entry.
+
+#[cfg(not(feature = "dpdk"))]
+#[path = "no_dpdk.rs"]
+mod squall_port_dpdk;
+
+use std::io;
+
+use squall_port::{Address, Port, PortFacts};
+use squall_port_linux::{InterfaceInfo, Permissions};
+
+/// A kind of port.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// What stands before the colon of an address.
+    pub name: &'static str,
+    /// How its addresses look: `af_packet:IFACE`.
+    pub address: &'static str,
+    pub what: &'static str,
+    /// What it needs of the system and of the user's rights.
+    pub needs: &'static str,
+    /// Whether this machine has what a kind needs that is no part of the build; a release, or what
+    /// is missing.
+    pub here: fn() -> Result<String, String>,
+    pub open: Opener,
+    /// Of kinds that stand on an interface of the kernel's.
+    pub interface: Option<OnInterface>,
+}
+
+/// Of a crate of ports: `None` for a kind of another.
+type Opener = fn(&Address) -> io::Result<Option<Box<dyn Port>>>;
+
+/// What choosing a kind for an interface goes by.
+#[derive(Clone, Copy, Debug)]
+pub struct OnInterface {
+    /// Whether it works there, as far as that can be known without touching the interface: how
+    /// well, or why not.
+    pub can: fn(&InterfaceInfo, &Permissions) -> Result<String, String>,
+    /// Place among the kinds by speed, 1 is the fastest (docs/measuring.md); `None`: it does not.
+    pub send: Option<u8>,
+    pub receive: Option<u8>,
+    /// Options that an address gets which nobody wrote, `,key=value`: what keeps it from disturbing
+    /// others.
+    pub quietly: &'static str,
+    /// Options, unless they are given, of a port whose frames are answered.
+    pub answering: Option<Answering>,
+    /// Whether a bare interface name may take it for such a use: what speaks for it, or why it is
+    /// to be named.
+    pub unasked: fn(Use) -> Result<&'static str, &'static str>,
+}
+
+/// Options of a port whose frames are answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Answering {
+    /// They are wanted at once, not a block at a time: key and value.
+    pub at_once: (&'static str, &'static str),
+    /// The key of how many workers take them, where they are several.
+    pub queues: &'static str,
+}
+
+/// What a port is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    Send,
+    Receive,
+    Both,
+}
+
+/// What a session wants of a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub to: Use,
+    /// Workers that are to send there at once.
+    pub workers: u32,
+    /// GSO frames are to be sent there.
+    pub cuts: bool,
+    /// What comes is answered: it is wanted at once, not when a block of frames is full.
+    pub answers: bool,
+    /// So many workers have a receiving queue each, of which each gets what is its own.
+    pub players: u32,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { to: Use::Both, workers: 1, cuts: false, answers: false, players: 1 }
+    }
+}
+
+impl OnInterface {
+    /// Place by speed for that use; `None`: it does not.
+    pub fn place(&self, wanted: Use) -> Option<u8> {
+        match wanted {
+            Use::Send => self.send,
+            Use::Receive => self.receive,
+            Use::Both => Some(self.send? + self.receive?),
+        }
+    }
+}
+
+/// All of them; those on an interface first, the most general of them last.
+pub const KINDS: &[Kind] = &[
+    Kind {
+        name: "xdp_live",
+        address: "xdp_live:IFACE",
+        what: "an interface, through a program in the kernel that makes the frames of streams, or \
+               takes those of captures",
+        needs: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; an interface that takes frames from XDP",
+        here: built_in,
+        open: squall_port_linux::open,
+        interface: Some(OnInterface {
+            can: |interface, rights| {
+                squall_port_linux::xdp_live::works(interface, rights)
+                    .map(|()| "live frames".to_owned())
+            },
+            send: Some(1),
+            receive: None,
+            quietly: "",
+            answering: None,
+            unasked: |_| Err("it only sends, and does not support every profile"),
+        }),
+    },
+    Kind {
+        name: "af_xdp",
+        address: "af_xdp:IFACE",
+        what: "an Ethernet interface, through AF_XDP sockets that bypass the host's network stack",
+        needs: "CAP_NET_RAW; to receive also CAP_BPF and CAP_NET_ADMIN, which a user namespace \
+                cannot give",
+        here: built_in,
+        open: squall_port_linux::open,
+        interface: Some(OnInterface {
+            // Opening one loads a program, and attaches it to nothing.
+            can: |interface, rights| {
+                let facts = opens("af_xdp", interface)?;
+                let best = match interface.xdp.features {
+                    Some(f) if f.zero_copy => "zero-copy if the driver agrees",
+                    Some(f) if f.native => "native, frames are copied",
+                    Some(_) => "generic",
+                    None => "AF_XDP sockets",
+                };
+                Ok(match facts.rx_queues {
+                    0 => {
+                        let why = rights
+                            .xdp_programs()
+                            .err()
+                            .unwrap_or_else(|| "no XDP program can be loaded".into());
+                        format!("{best}; sends only: {why}")
+                    }
+                    _ => best.to_owned(),
+                })
+            },
+            send: Some(2),
+            receive: Some(2),
+            // Without copying, the driver takes the queue away from the host.
+            quietly: ",rx_queues=0,zerocopy=0",
+            answering: None,
+            unasked: |wanted| match wanted {
+                Use::Send => {
+                    Ok("the fastest that sends every stream and attaches nothing to the interface")
+                }
+                _ => Err("it attaches a program to the interface and takes frames from the host \
+                          and from tcpdump, so it must be named"),
+            },
+        }),
+    },
+    Kind {
+        name: "af_packet",
+        address: "af_packet:IFACE",
+        what: "an Ethernet interface, through packet sockets",
+        needs: "CAP_NET_RAW",
+        here: built_in,
+        open: squall_port_linux::open,
+        interface: Some(OnInterface {
+            // Opening one sends nothing and disturbs nobody.
+            can: |interface, _| opens("af_packet", interface).map(|_| "packet sockets".to_owned()),
+            send: Some(9),
+            receive: Some(9),
+            quietly: "",
+            answering: Some(Answering { at_once: ("frames", "1"), queues: "rx_queues" }),
+            unasked: |_| {
+                Ok("packet sockets see every frame that arrives and take none from the host")
+            },
+        }),
+    },
+    Kind {
+        name: "dpdk",
+        address: "dpdk:DEVICE",
+        what: "a NIC or virtual device of DPDK: a PCI address, or vdev=NAME",
+        needs: "DPDK and its shim (make dpdk); a NIC bound to vfio-pci",
+        here: || squall_port_dpdk::release().map_err(|e| e.to_string()),
+        open: squall_port_dpdk::open,
+        interface: None,
+    },
+    Kind {
+        name: "loop",
+        address: "loop:NAME",
+        what: "a link in memory; two ports of one name are its two ends",
+        needs: "nothing",
+        here: built_in,
+        open: squall_port::open,
+        interface: None,
+    },
+    Kind {
+        name: "null",
+        address: "null:",
+        what: "takes every frame, sends none: shows the cost of a program without a port",
+        needs: "nothing",
+        here: built_in,
+        open: squall_port::open,
+        interface: None,
+    },
+    Kind {
+        name: squall_port::elsewhere::KIND,
+        address: "elsewhere:NAME",
+        what: "a port of another node of the run: nothing is sent or received here",
+        needs: "nothing",
+        here: built_in,
+        open: squall_port::open,
+        interface: None,
+    },
+    Kind {
+        name: "pcap",
+        address: "pcap:FILE",
+        what: "writes a capture of the frames sent; pcap:FILE,read reads a capture",
+        needs: "only the file",
+        here: built_in,
+        open: squall_port::open,
+        interface: None,
+    },
+];
+
+fn built_in() -> Result<String, String> {
+    Ok("built in".into())
+}
+
+/// Which kinds work on an interface: how well, or why not.
+pub fn on_interface(
+    interface: &InterfaceInfo,
+    rights: &Permissions,
+) -> impl Iterator<Item = (&'static Kind, Result<String, String>)> {
+    KINDS.iter().filter_map(move |kind| Some((kind, (kind.interface?.can)(interface, rights))))
+}
+
+/// What a bare name takes there, were it opened now.
+pub fn chosen(
+    interface: &InterfaceInfo,
+    rights: &Permissions,
+    wanted: Use,
+) -> Option<&'static Kind> {
+    let fits = |(_, on): &(&Kind, OnInterface)| {
+        (on.unasked)(wanted).is_ok() && (on.can)(interface, rights).is_ok()
+    };
+    candidates(wanted).into_iter().find(fits).map(|(kind, _)| kind)
+}
+
+/// Kinds for an interface that are fit for that use, fastest first.
+pub fn candidates(wanted: Use) -> Vec<(&'static Kind, OnInterface)> {
+    let on_interface = KINDS.iter().filter_map(|kind| Some((kind, kind.interface?)));
+    let mut fit: Vec<_> = on_interface.filter(|(_, on)| on.place(wanted).is_some()).collect();
+    fit.sort_by_key(|(_, on)| on.place(wanted));
+    fit
+}
+
+fn opens(kind: &str, interface: &InterfaceInfo) -> Result<PortFacts, String> {
+    let opened = crate::ports::open(&format!("{kind}:{}", interface.name), Wanted::default());
+    opened.map(|(port, _, _)| port.facts().clone()).map_err(|e| e.to_string())
+}
+
+/// `docs/reference/ports.md`.
+pub fn reference() -> String {
+    let mut text = "# Kinds of ports\n\n<!-- Generated by `cargo xtask generate` from \
+                    crates/squall-machine/src/kinds.rs. -->\n\nThe [guide](../guide/ports.md) \
+                    describes the kinds and their options, and \
+                    [permissions](../guide/permissions.md) how to grant\nthe \
+                    capabilities. For a bare interface name, Squall takes the first kind by speed \
+                    that works there and\nneed not be named.\n\n| address | what it is | \
+                    needs | place by speed: send, receive | for a bare \
+                    name |\n|---|---|---|---|---|\n"
+        .to_owned();
+    for kind in KINDS {
+        let place = |place: Option<u8>| place.map_or("-".into(), |p| p.to_string());
+        let (places, unasked) = kind.interface.as_ref().map_or_else(
+            || ("-".to_owned(), "-".to_owned()),
+            |on| {
+                let uses = [
+                    (Use::Send, "to send"),
+                    (Use::Receive, "to receive"),
+                    (Use::Both, "to do both"),
+                ];
+                let words = uses.into_iter().filter(|(u, _)| on.place(*u).is_some());
+                let words: Vec<String> = words
+                    .map(|(wanted, word)| match (on.unasked)(wanted) {
+                        Ok(_) => word.to_owned(),
+                        Err(why) => format!("not {word}: {why}"),
+                    })
+                    .collect();
+                (format!("{}, {}", place(on.send), place(on.receive)), words.join("; "))
+            },
+        );
+        text += &format!(
+            "| `{}` | {} | {} | {places} | {unasked} |\n",
+            kind.address, kind.what, kind.needs
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_opens_something_and_has_an_address_of_its_name() {
+        for kind in KINDS {
+            assert!(kind.address.starts_with(&format!("{}:", kind.name)), "{}", kind.address);
+            // An option that no kind has: what opens it says so, and does not say that the kind is
+            // unknown.
+            let address: Address =
+                format!("{}:nothing,no_such_option=1", kind.name).parse().unwrap();
+            let opened = (kind.open)(&address);
+            assert!(
+                opened.is_err(),
+                "{}: takes any option, or is not of the crate that is to open it",
+                kind.name
+            );
+        }
+    }
+
+    #[test]
+    fn places_are_told_apart_and_the_last_kind_on_an_interface_takes_every_use() {
+        let on: Vec<_> = KINDS.iter().filter_map(|kind| kind.interface).collect();
+        for wanted in [Use::Send, Use::Receive] {
+            let mut places: Vec<_> = on.iter().filter_map(|on| on.place(wanted)).collect();
+            let before = places.len();
+            places.sort_unstable();
+            places.dedup();
+            assert_eq!(places.len(), before, "{wanted:?}");
+        }
+        let last = on.last().unwrap();
+        assert!(
+            [Use::Send, Use::Receive, Use::Both]
+                .into_iter()
+                .all(|u| last.place(u).is_some() && (last.unasked)(u).is_ok())
+        );
+    }
+}

@@ -1,0 +1,398 @@
+//! From addresses to ports, and from bare interface names to addresses.
+
+use std::io;
+
+use squall_plan::PortLimits;
+use squall_port::{Address, Port, PortFacts, Segmentation, fault::Faults};
+use squall_port_linux::{InterfaceInfo, Permissions};
+use squall_units::Nanos;
+
+use crate::{
+    Error,
+    kinds::{KINDS, Kind, OnInterface, Use, Wanted, candidates},
+};
+
+/// A port, what a plan has to know of it, and what the user should, a line each.
+pub type OpenPort = (Box<dyn Port>, PortLimits, Vec<String>);
+
+/// Opens the port at `address`. A bare interface name takes the fastest kind that works there for
+/// what is `wanted`; the note says which, and why no faster one.
+///
+/// # Errors
+/// [`Error::Usage`] for an address that says nothing, [`Error::Environment`] for a port that does
+/// not open.
+pub fn open(address: &str, wanted: Wanted) -> Result<OpenPort, Error> {
+    let parsed: Address = address.parse().map_err(usage)?;
+    match parsed.kind() {
+        "" => choose(&parsed, wanted),
+        kind => {
+            let (port, limits) = open_kind(kind_of(address, kind)?, address, wanted)?;
+            let notes = port.notes();
+            Ok((port, limits, notes))
+        }
+    }
+}
+
+/// What a report calls ports to receive on: as they were typed, without options as long as that
+/// tells them apart.
+///
+/// # Errors
+/// [`Error::Usage`] for a port that is there twice: each of its frames would be counted twice.
+pub fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error> {
+    let mut seen: Vec<String> = Vec::new();
+    for address in addresses.iter().map(AsRef::as_ref) {
+        let Some(what) = only_once(address)? else { continue };
+        if seen.contains(&what) {
+            return Err(Error::Usage(format!(
+                "port {address} is given twice: each of its frames would be received twice\n  try \
+                 it once; for more workers, rx_queues=2"
+            )));
+        }
+        seen.push(what);
+    }
+    let short = |address: &str| address.split(',').next().unwrap_or_default().to_owned();
+    let mut names: Vec<String> = Vec::new();
+    for address in addresses.iter().map(AsRef::as_ref) {
+        let alike =
+            addresses.iter().filter(|other| short(other.as_ref()) == short(address)).count();
+        let name = if alike > 1 { address.to_owned() } else { short(address) };
+        // The two ends of a link in memory have one address.
+        let before =
+            names.iter().filter(|n| **n == name || n.starts_with(&format!("{name} ("))).count();
+        names.push(if before > 0 { format!("{name} ({})", before + 1) } else { name });
+    }
+    Ok(names)
+}
+
+/// What two ports to receive on cannot both be; `None` where they can.
+fn only_once(address: &str) -> Result<Option<String>, Error> {
+    let mut parsed: Address = address.parse().map_err(usage)?;
+    Ok(match parsed.kind() {
+        "loop" | "null" | squall_port::elsewhere::KIND => None,
+        // A bare name is taken so to receive. In each direction there are other frames.
+        "" | "af_packet" => {
+            let direction = parsed.take::<String>("direction", "in, out or both").map_err(usage)?;
+            Some(format!(
+                "af_packet:{} {}",
+                parsed.name(),
+                direction.unwrap_or_else(|| "in".into())
+            ))
+        }
+        _ => Some(address.to_owned()),
+    })
+}
+
+/// Whether there may be a port at `address`: its kind is known, and its interface is there. Nothing
+/// is opened.
+///
+/// # Errors
+/// [`Error::Usage`]: why not.
+pub fn is_there(address: &str) -> Result<(), Error> {
+    let parsed: Address = address.parse().map_err(usage)?;
+    if !parsed.kind().is_empty() {
+        kind_of(address, parsed.kind())?;
+    }
+    let Some(name) = interface_of(address) else { return Ok(()) };
+    let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
+    if interfaces.iter().any(|interface| interface.name == name) {
+        return Ok(());
+    }
+    let hint =
+        squall_units::suggest(&name, interfaces.iter().map(|interface| interface.name.as_str()));
+    Err(Error::Usage(format!("no interface {name:?}\n  {hint}")))
+}
+
+/// The interface of the kernel's that the port at `address` stands on.
+pub fn interface_of(address: &str) -> Option<String> {
+    let parsed: Address = address.parse().ok()?;
+    let stands = |kind: &Kind| kind.name == parsed.kind() && kind.interface.is_some();
+    (parsed.kind().is_empty() || KINDS.iter().any(stands)).then(|| parsed.name().to_owned())
+}
+
+fn usage(error: squall_port::AddressError) -> Error {
+    Error::Usage(error.to_string())
+}
+
+fn kind_of(address: &str, name: &str) -> Result<&'static Kind, Error> {
+    KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
+        let known: Vec<_> = KINDS.iter().map(|kind| kind.address).collect();
+        Error::Usage(format!(
+            "port address {address:?}: unknown kind {name:?}\n  try {}",
+            known.join(", ")
+        ))
+    })
+}
+
+fn open_kind(
+    kind: &Kind,
+    address: &str,
+    wanted: Wanted,
+) -> Result<(Box<dyn Port>, PortLimits), Error> {
+    let mut address: Address = address.parse().map_err(usage)?;
+    if let Some(answering) = kind.interface.and_then(|on| on.answering).filter(|_| wanted.answers) {
+        let queues = (wanted.players > 1).then(|| (answering.queues, wanted.players.to_string()));
+        let at_once = (answering.at_once.0, answering.at_once.1.to_owned());
+        for (key, value) in [at_once].into_iter().chain(queues) {
+            if !address.has(key) {
+                address = format!("{address},{key}={value}").parse().map_err(usage)?;
+            }
+        }
+    }
+    let speed =
+        address.take::<squall_units::Rate>("speed", "a rate such as 10Gbps").map_err(usage)?;
+    let faults = Faults::take(&mut address).map_err(usage)?;
+    let opened = (kind.open)(&address).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => Error::Usage(error.to_string()),
+        _ => Error::Environment(error.to_string()),
+    })?;
+    let port = faults.wrap(opened.expect("the table of kinds names who opens each"));
+    let limits = limits(port.facts(), speed.map(|s| s.value() as u64));
+    Ok((port, limits))
+}
+
+/// The fastest kind that works on the interface, and why that one. The last, which works most
+/// widely, says what is wrong when none does.
+fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
+    let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
+    let interface = interfaces.iter().find(|i| i.name == bare.name());
+    let rights = Permissions::of_this_process();
+    let mut others = Vec::new();
+    let mut failed = None;
+    for (kind, on) in candidates(wanted.to) {
+        match open_unasked(kind, on, bare, interface, &rights, wanted) {
+            Ok((port, limits, because)) => {
+                others.extend(
+                    OTHERS.iter().map(|(name, why)| format!("{name} not considered ({why})")),
+                );
+                let chosen = format!("{bare}: taken as {}: {because}", port.facts().address);
+                let note = [vec![chosen], others].concat().join("; ");
+                let notes = [vec![note], port.notes()].concat();
+                return Ok((port, limits, notes));
+            }
+            Err(error) => {
+                others.push(format!("{} not taken: {}", kind.name, one_line(&error)));
+                failed = Some(error);
+            }
+        }
+    }
+    Err(failed.unwrap_or_else(|| {
+        Error::Usage(format!("port address {bare}: this build has no kind for interfaces"))
+    }))
+}
+
+/// Kinds with ways of their own to name what they stand on.
+const OTHERS: &[(&str, &str)] = &[("dpdk", "a kernel interface")];
+
+/// The port, and what speaks for it. A kind that nobody named must be able to do what the last one
+/// can.
+fn open_unasked(
+    kind: &Kind,
+    on: OnInterface,
+    bare: &Address,
+    interface: Option<&InterfaceInfo>,
+    rights: &Permissions,
+    wanted: Wanted,
+) -> Result<(Box<dyn Port>, PortLimits, String), Error> {
+    let because = (on.unasked)(wanted.to).map_err(|why| environment(why.into()))?;
+    let address = format!("{}:{bare}{}", kind.name, on.quietly);
+    if candidates(wanted.to).last().is_some_and(|(last, _)| last.name == kind.name) {
+        let (port, limits) = open_kind(kind, &address, wanted)?;
+        return Ok((port, limits, because.to_owned()));
+    }
+    let interface = interface.ok_or_else(|| environment("no such interface".into()))?;
+    (on.can)(interface, rights).map_err(environment)?;
+    let (mut trial, limits) = open_kind(kind, &address, wanted)?;
+    if wanted.to != Use::Receive {
+        let (most, longest) = (limits.max_frame, interface.mtu + ETHERNET_HEADER);
+        if most < longest {
+            let text =
+                format!("sends at most {most} octets per frame, but the interface takes {longest}");
+            return Err(environment(text));
+        }
+        if wanted.cuts && !matches!(limits.segmentation, Segmentation::Port(_)) {
+            return Err(environment("it cuts GSO frames before it sends them".into()));
+        }
+        if limits.tx_queues < wanted.workers {
+            let text =
+                format!("{} queues to send for {} workers", limits.tx_queues, wanted.workers);
+            return Err(environment(text));
+        }
+        // Some things only a queue finds out, and when the run starts it is too late for another
+        // kind.
+        trial.open_tx(0, most).map_err(|e| environment(e.to_string()))?;
+    }
+    drop(trial);
+    let (port, limits) = open_kind(kind, &address, wanted)?;
+    Ok((port, limits, because.to_owned()))
+}
+
+fn environment(why: String) -> Error {
+    Error::Environment(why)
+}
+
+/// Octets of it around a packet.
+pub const ETHERNET_HEADER: u32 = 14;
+
+fn one_line(error: &Error) -> String {
+    error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(", ")
+}
+
+/// The time in files that a run's beginning has: what the first of `ports` that says so says.
+pub fn epoch(ports: &[squall_profile::Port]) -> Nanos {
+    let said = ports
+        .iter()
+        .find_map(|port| port.address.split(',').find_map(|part| part.strip_prefix("epoch=")));
+    let seconds: f64 = said.and_then(|text| text.parse().ok()).unwrap_or(0.0);
+    Nanos((seconds * 1e9) as u64)
+}
+
+/// What a plan can go by without opening the port at `address`.
+///
+/// # Errors
+/// [`Error::Usage`] for an address that says nothing.
+pub fn known(address: &str) -> Result<PortLimits, Error> {
+    let parsed: Address = address.parse().map_err(usage)?;
+    if !parsed.kind().is_empty() {
+        kind_of(address, parsed.kind())?;
+    }
+    // Files have a time of their own, and whoever asks for it.
+    Ok(PortLimits {
+        virtual_time: parsed.kind() == "pcap" || parsed.has("virtual"),
+        ..assumed(address)
+    })
+}
+
+/// Whether a run on these ports, each with whether it says so itself, is on virtual time. `null:`
+/// and ports of other nodes have no time of their own: they follow the others.
+pub fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) -> bool {
+    let follows = |address: &str| {
+        let parsed = address.parse::<Address>();
+        parsed.is_ok_and(|address| matches!(address.kind(), "null" | squall_port::elsewhere::KIND))
+    };
+    let mut some = false;
+    for (address, itself) in ports {
+        if !itself && !follows(address) {
+            return false;
+        }
+        some |= itself;
+    }
+    some
+}
+
+/// Loops of a run that is on virtual time are, too: what they stamped with the machine's clock would
+/// arrive in another time than that in which it left.
+pub fn put_on_virtual_time(ports: &mut [squall_profile::Port]) {
+    for port in ports {
+        let Ok(address) = port.address.parse::<Address>() else { continue };
+        if address.kind() == "loop" && !address.has("virtual") {
+            port.address += ",virtual";
+        }
+    }
+}
+
+/// What a plan can go by where the port at `address` does not open: the interface, if it is there.
+pub fn assumed(address: &str) -> PortLimits {
+    let parsed = address.parse::<Address>().ok();
+    let speed = parsed
+        .clone()
+        .and_then(|mut a| a.take::<squall_units::Rate>("speed", "a rate").ok().flatten());
+    let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
+    let interface =
+        interfaces.into_iter().find(|i| parsed.as_ref().is_some_and(|a| a.name() == i.name));
+    let elsewhere = is_elsewhere(address);
+    PortLimits {
+        // As af_packet: an Ethernet header and a VLAN tag on top of the MTU.
+        max_frame: interface.as_ref().map_or(65_535, |i| i.mtu + 18),
+        mac: None,
+        speed_bps: speed
+            .map(|s| s.value() as u64)
+            .or(interface.as_ref().and_then(|i| i.speed_bps))
+            .or(elsewhere.then_some(SPEED_ELSEWHERE)),
+        tx_queues: 64,
+        rx_queues: u32::from(!elsewhere),
+        paired_queues: false,
+        node: crate::cpus::node_of_port(address),
+        virtual_time: false,
+        segmentation: Segmentation::Engine,
+        elsewhere,
+    }
+}
+
+/// Whether the port at `address` is another node's.
+pub fn is_elsewhere(address: &str) -> bool {
+    address.split_once(':').is_some_and(|(kind, _)| kind == squall_port::elsewhere::KIND)
+}
+
+/// What a port of another node is taken for that does not say its speed. Shares of it are not sent
+/// here, so that they have only to be possible.
+const SPEED_ELSEWHERE: u64 = 10_000_000_000;
+
+fn limits(facts: &PortFacts, speed: Option<u64>) -> PortLimits {
+    let elsewhere = facts.kind == squall_port::elsewhere::KIND;
+    PortLimits {
+        max_frame: facts.max_frame,
+        mac: facts.mac,
+        speed_bps: speed.or(facts.speed_bps).or(elsewhere.then_some(SPEED_ELSEWHERE)),
+        tx_queues: facts.tx_queues,
+        rx_queues: if facts.kind == "null" { 0 } else { facts.rx_queues },
+        paired_queues: facts.pairs_queues(),
+        node: crate::cpus::node_of_port(&facts.address),
+        virtual_time: facts.virtual_time,
+        segmentation: facts.segmentation,
+        elsewhere,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_called_as_they_were_typed_and_told_apart() {
+        for (addresses, expected) in [
+            (&["eth1", "af_packet:eth2,blocks=8"][..], &["eth1", "af_packet:eth2"][..]),
+            (
+                &["af_xdp:eth1,queue=0", "af_xdp:eth1,queue=1"],
+                &["af_xdp:eth1,queue=0", "af_xdp:eth1,queue=1"],
+            ),
+            (&["loop:x,virtual", "loop:x,virtual"], &["loop:x,virtual", "loop:x,virtual (2)"]),
+            (
+                &["eth1,direction=in", "eth1,direction=out"],
+                &["eth1,direction=in", "eth1,direction=out"],
+            ),
+        ] {
+            assert_eq!(names(addresses).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_null_port_has_the_time_of_those_beside_it() {
+        let (file, null, wire) = (("pcap:a.pcap", true), ("null:", false), ("eth1", false));
+        for (ports, expected) in [
+            (&[file][..], true),
+            (&[file, null], true),
+            (&[null, file], true),
+            (&[null], false),
+            (&[("null:virtual", true), null], true),
+            (&[file, wire], false),
+            (&[null, wire], false),
+        ] {
+            assert_eq!(on_virtual_time(ports.iter().copied()), expected, "{ports:?}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_there_twice_is_refused() {
+        for twice in [
+            ["eth1", "eth1"],
+            ["eth1", "af_packet:eth1,blocks=8"],
+            ["pcap:a.pcap,read", "pcap:a.pcap,read"],
+        ] {
+            let error = names(&twice).unwrap_err();
+            assert!(
+                matches!(&error, Error::Usage(text) if text.contains("is given twice")),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Hosts on an interface next to the runs there: a thread that hears and speaks for them.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use squall_port::{RxQueue, TxQueue, monotonic};
+use squall_port_linux::filter;
+use squall_units::Nanos;
+
+use crate::{Error, kinds::Wanted, ports::open};
+
+/// Between two looks at a quiet port.
+const NAP: Duration = Duration::from_millis(2);
+/// The longest frame that a host sends, without FCS.
+const LONGEST: u32 = 1_518;
+
+/// The hosts of an interface. Frames that they send are appended to `out`.
+pub trait Hosts: Send {
+    /// A frame of ARP, ICMP or ICMPv6 has come.
+    fn hear(&mut self, frame: &[u8], out: &mut Vec<Vec<u8>>);
+    /// After what has come, and every few milliseconds.
+    fn turn(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>);
+}
+
+/// The thread; it ends with this.
+pub struct Speaking {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Speaking {
+    /// # Errors
+    /// The interface cannot be opened.
+    pub fn start(interface: &str, hosts: impl Hosts + 'static) -> Result<Self, Error> {
+        let wanted = Wanted { answers: true, ..Wanted::default() };
+        let (mut opened, ..) = open(&format!("af_packet:{interface}"), wanted)?;
+        let fails =
+            |error: std::io::Error| Error::Environment(format!("hosts on {interface}: {error}"));
+        // Without the library that compiles it, each frame is looked at here.
+        if let Ok(filter) =
+            filter::compile_port("arp or icmp or icmp6", opened.facts(), filter::SNAPLEN)
+        {
+            opened.set_filter(&filter).map_err(fails)?;
+        }
+        let (rx, tx) =
+            (opened.open_rx(0).map_err(fails)?, opened.open_tx(0, LONGEST).map_err(fails)?);
+        let over = Arc::new(AtomicBool::new(false));
+        let ends = over.clone();
+        let thread = std::thread::Builder::new().name("squall-hosts".into()).spawn(move || {
+            // The port lives as long as its queues.
+            let _port = opened;
+            run(hosts, rx, tx, &ends);
+        });
+        let thread = thread
+            .map_err(|error| Error::Environment(format!("cannot start a thread: {error}")))?;
+        Ok(Self { over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Speaking {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+fn run(
+    mut hosts: impl Hosts,
+    mut rx: Box<dyn RxQueue>,
+    mut tx: Box<dyn TxQueue>,
+    over: &AtomicBool,
+) {
+    let mut frames = Vec::new();
+    while !over.load(Ordering::Relaxed) {
+        let Ok(batch) = rx.receive() else { return };
+        let quiet = batch.frames.is_empty();
+        for frame in batch.iter() {
+            hosts.hear(frame.0, &mut frames);
+        }
+        let now = monotonic();
+        hosts.turn(now, &mut frames);
+        for frame in frames.drain(..) {
+            let mut batch = tx.lend(1);
+            if !batch.is_empty() && frame.len() <= LONGEST as usize {
+                batch.frame(0, frame.len(), now).copy_from_slice(&frame);
+                // Who is not answered asks again.
+                let _ = tx.send(1);
+            }
+        }
+        if quiet {
+            std::thread::sleep(NAP);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Conversations of captures as templates.
+
+use std::{collections::HashMap, fs::File, path::Path};
+
+use squall_apps::{
+    Import, ImportOptions, Imported, MessageRef, Program, Transport, import, import_where,
+};
+use squall_pcap::{CaptureReader, Packet};
+use squall_port_linux::filter;
+use squall_profile::{Arrival, Flows, Order, Play, Pool, Profile, Said, Says, Tcp, Template};
+
+use crate::Error;
+
+/// The conversations of the capture at `path`.
+///
+/// # Errors
+/// [`Error::Environment`] for a file that cannot be read, [`Error::Usage`] for one that is no
+/// capture, is damaged, or has more than `options` allow.
+pub fn conversations(path: &Path, options: &ImportOptions) -> Result<Import, Error> {
+    conversations_where(path, None, options)
+}
+
+/// As [`conversations`], of the packets that `expression` takes, in the language of tcpdump.
+///
+/// # Errors
+/// As [`conversations`], and [`Error::Usage`] for a filter that says nothing.
+pub fn conversations_where(
+    path: &Path,
+    expression: Option<&str>,
+    options: &ImportOptions,
+) -> Result<Import, Error> {
+    let told = |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
+    let file = File::open(path)
+        .map_err(|error| Error::Environment(format!("{}: {error}", path.display())))?;
+    let mut reader = CaptureReader::from_read(file).map_err(|error| told(&error))?;
+    let name =
+        path.file_stem().map_or_else(|| "flow".into(), |stem| stem.to_string_lossy().into_owned());
+    let Some(expression) = expression else {
+        return import(&mut reader, &name, options).map_err(|error| told(&error));
+    };
+    let mut by_link = HashMap::new();
+    let mut wrong = None;
+    let takes = |packet: &Packet<'_>| {
+        let link = packet.link_type.0;
+        let filter =
+            by_link.entry(link).or_insert_with(|| match filter::compile_file(expression, link) {
+                Ok(filter) => Some(filter),
+                Err(error) => {
+                    wrong.get_or_insert(Error::from(error));
+                    None
+                }
+            });
+        filter.as_ref().is_some_and(|filter| filter.program.run(packet.data, packet.wire_len) > 0)
+    };
+    let found = import_where(&mut reader, &name, options, takes).map_err(|error| told(&error))?;
+    wrong.map_or(Ok(found), Err)
+}
+
+/// A profile with a template for each conversation, `cps` flows a second each, between two ends of
+/// a link in memory.
+pub fn profile(import: &Import, cps: f64) -> Profile {
+    let mut flows = Flows { clients: Some(0), servers: Some(1), ..Flows::default() };
+    let mut pools = HashMap::new();
+    for (number, conversation) in (1..).zip(&import.conversations) {
+        let mut pool = |role: &str, address: std::net::IpAddr| {
+            *pools.entry((role.to_owned(), address)).or_insert_with(|| {
+                flows.pools.push(Pool {
+                    name: format!("{role} {address}"),
+                    addresses: vec![Said::from(address.to_string().as_str())],
+                    ports: None,
+                    order: Order::default(),
+                    at: Default::default(),
+                });
+                flows.pools.len() - 1
+            })
+        };
+        let (clients, servers) =
+            (pool("client", conversation.client_end.0), pool("server", conversation.server_end.0));
+        flows.templates.push(Template {
+            name: format!("conversation {number}"),
+            clients,
+            servers,
+            listen: Some(conversation.server_end.1),
+            udp: conversation.client.transport == Transport::Udp,
+            says: says(conversation),
+            data: None,
+            play: Play::default(),
+            arrival: Arrival::Cps { cps, poisson: false },
+            stages: Vec::new(),
+            limit: None,
+            start: Default::default(),
+            duration: None,
+            after: None,
+            tcp: Tcp::default(),
+            client_tcp: Tcp::default(),
+            server_tcp: Tcp::default(),
+            tls: None,
+            at: Default::default(),
+        });
+    }
+    let port = |name: &str| squall_profile::Port {
+        name: name.into(),
+        address: "loop:import".into(),
+        at: Default::default(),
+    };
+    Profile {
+        ports: vec![port("clients"), port("servers")],
+        flows: Some(flows),
+        ..Profile::default()
+    }
+}
+
+/// The programs as text; messages of both sides have names of their own.
+fn says(conversation: &Imported) -> Says {
+    let mut messages = Vec::new();
+    let mut lines = |side: &str, program: &Program| -> Vec<Said> {
+        for (name, message) in &program.messages {
+            messages.push((format!("{side}_{name}"), Said::from(message.to_string().as_str())));
+        }
+        let line = |instruction: &squall_apps::Instruction| {
+            use squall_apps::Instruction::{Send, SendPacket};
+            let mut renamed = instruction.clone();
+            if let Send(MessageRef::Named(name)) | SendPacket(MessageRef::Named(name)) =
+                &mut renamed
+            {
+                *name = format!("{side}_{name}");
+            }
+            Said::from(renamed.to_string().as_str())
+        };
+        program.instructions.iter().map(line).collect()
+    };
+    let client = lines("client", &conversation.client);
+    let server = lines("server", &conversation.server);
+    Says::Programs { client, server, messages }
+}

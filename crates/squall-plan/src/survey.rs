@@ -1,0 +1,84 @@
+//! A look into the captures of a plan before anything is sent.
+
+use squall_replay::{Departure, Reader, Replay, Survey, Timing};
+use squall_units::Picos;
+
+use crate::{Plan, PlanReplay, PortLimits};
+
+/// Reads into the captures of a plan before anything is sent, as far as that is quick: a survey for
+/// each replay that leaves here by ports of these `limits`.
+///
+/// # Errors
+/// Captures that cannot be read; a frame that would be due after the last instant of a run.
+pub fn survey(plan: &Plan, limits: &[PortLimits]) -> Result<Vec<Option<Survey>>, String> {
+    let survey = |replay: &PlanReplay| {
+        // Attacks are made while they are sent, at times that rates set.
+        if !replay.is_here() || replay.fixed {
+            return Ok(None);
+        }
+        let wrong = |what: String| Err(format!("replay {:?}: {what}", replay.name));
+        let Some(left) = Picos::LONGEST_RUN.0.checked_sub(replay.start.0).filter(|left| *left > 0)
+        else {
+            return wrong(format!("it starts after {LONGEST}, where every run ends"));
+        };
+        let (num, den) = replay.speed;
+        let horizon = u128::from(left) * u128::from(num) / u128::from(den);
+        let horizon = Picos(u64::try_from(horizon).unwrap_or(u64::MAX)).min(LAST);
+        let longest = replay.ports.iter().map(|&port| limits[port].max_frame).collect();
+        let survey =
+            Reader::survey(&replay.replay, longest, horizon).map_err(|error| error.to_string())?;
+        // Whoever sets an end does not ask for what is due after it.
+        let ends = plan.stop.duration.is_some() || plan.stop.octets.is_some();
+        let Some(survey) = survey else { return Ok(None) };
+        if !ends && replay.end.is_none() {
+            let most = plan.stop.packets.unwrap_or(u64::MAX);
+            if let Some(what) = too_late(&replay.replay, &survey, horizon, most) {
+                return wrong(what);
+            }
+        }
+        Ok(Some(survey))
+    };
+    plan.replays.iter().map(survey).collect()
+}
+
+/// As [`Picos::LONGEST_RUN`], in words.
+const LONGEST: &str = "106 days";
+/// The last instant of a schedule that is one.
+const LAST: Picos = Picos(Departure::NEVER.0 - 1);
+
+/// What of a replay is due after `horizon` on its schedule, if any of its first `most` frames is.
+fn too_late(replay: &Replay, survey: &Survey, horizon: Picos, most: u64) -> Option<String> {
+    let days = |due: Picos| match due {
+        due if due > LAST => "more than 213 days".to_owned(),
+        due => format!("{:.1} days", due.0 as f64 / 1e12 / 86_400.0),
+    };
+    let text = |what: String, hint: &str| {
+        Some(format!("{what}, and every run ends after {LONGEST}\n  try {hint}"))
+    };
+    let frames: u64 = survey.ports.iter().map(|(frames, _)| frames).sum();
+    if let Some((number, due)) = survey.beyond.filter(|(number, _)| *number <= most) {
+        let of = if survey.whole { format!(" of {frames}") } else { String::new() };
+        let what = format!("packet {number}{of} is due {} after the start", days(due));
+        return text(what, "--maxsleep 1000 (longest_gap), a higher speed, or --duration");
+    }
+    // Of a part the others' frames count, too; and a ramp has another length in each loop.
+    if !survey.whole || !replay.part.is_whole() || matches!(replay.timing, Timing::Ramp { .. }) {
+        return None;
+    }
+    let most = replay.limit.unwrap_or(u64::MAX).min(most);
+    let loops = replay.loops.min(most.div_ceil(frames.max(1)));
+    // Of the last loop, not all may be asked for.
+    let whole = loops.checked_mul(frames).is_some_and(|all| all <= most);
+    let last = if whole { survey.last } else { Picos(0) };
+    let begin = u128::from(loops.saturating_sub(1)) * u128::from(survey.end.0);
+    if loops < 2 || begin + u128::from(last.0) <= u128::from(horizon.0) {
+        return None;
+    }
+    let first = horizon.0.saturating_sub(survey.last.0) / survey.end.0.max(1) + 2;
+    let what = format!(
+        "a loop takes {} with its delay, so loop {first} of {} would not end in time",
+        days(survey.end),
+        replay.loops
+    );
+    text(what, "fewer loops, --maxsleep (longest_gap), a higher speed, or --duration")
+}

@@ -1,0 +1,301 @@
+//! The counters of all workers, merged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use squall_engine::{PortRx, PortTx, Snapshot, SourceKind as Made, StreamTx};
+use squall_measure::{Foreign, StreamRx as Seen};
+use squall_plan::{Plan, PlanStream};
+use squall_port::PortFacts;
+use squall_report::report::{EndedBy, WorkerReport, flows::FlowsReport};
+use squall_units::Nanos;
+
+use crate::{load, sources::Kept};
+
+/// The snapshots of all workers, merged.
+pub struct Counted {
+    pub(crate) names: Vec<String>,
+    /// Of the signatures of this run.
+    pub(crate) key: u16,
+    pub(crate) facts: Vec<PortFacts>,
+    /// Counters of several workers at almost the same instant, frames still on their way.
+    pub(crate) running: bool,
+    pub(crate) tx: Vec<PortTx>,
+    /// What each source has sent by each port.
+    pub(crate) sent: BTreeMap<(usize, Made), PortTx>,
+    pub(crate) streams: Vec<StreamTx>,
+    /// By port; a port's queues as they are.
+    pub(crate) rx: Vec<Vec<PortRx>>,
+    /// Stream by stream: (port, what its queues saw).
+    pub(crate) seen: Vec<Vec<(usize, Seen)>>,
+    /// Port by port, by key: what is of other runs.
+    pub(crate) foreign: Vec<BTreeMap<u16, Foreign>>,
+    pub(crate) workers: Vec<WorkerReport>,
+    pub(crate) preempted: u64,
+    /// What became of the flows, and how their schedule was kept.
+    pub(crate) load: Option<FlowsReport>,
+    pub(crate) kept: Kept,
+}
+
+impl Counted {
+    /// `names` are those of streams with signatures of the plan's key, `facts` those of its ports;
+    /// `running`: the snapshots are of a run that goes on.
+    pub fn new(
+        plan: &Plan,
+        mut names: Vec<String>,
+        facts: Vec<PortFacts>,
+        running: bool,
+        snapshots: Vec<Snapshot>,
+    ) -> Self {
+        let key = plan.key;
+        let load = load::report(plan, &snapshots);
+        let kept = Kept::of(&snapshots);
+        let ports = facts.len();
+        let mut tx: Vec<PortTx> =
+            (0..ports).map(|port| PortTx { port, ..PortTx::default() }).collect();
+        let mut sent = BTreeMap::new();
+        let mut streams: Vec<StreamTx> = (0..names.len())
+            .map(|i| StreamTx { number: i as u32, ..StreamTx::default() })
+            .collect();
+        let mut rx: Vec<Vec<PortRx>> = (0..ports).map(|_| Vec::new()).collect();
+        let workers = snapshots.iter().map(worker).collect();
+        let preempted = snapshots.iter().map(|snapshot| snapshot.preempted).sum();
+        for snapshot in snapshots {
+            for t in snapshot.tx {
+                add_port(sent.entry((t.port, t.source)).or_default(), t.clone());
+                add_port(&mut tx[t.port], t);
+            }
+            for s in snapshot.streams {
+                if let Some(sum) = streams.get_mut(s.number as usize) {
+                    add_stream(sum, s);
+                }
+            }
+            for r in snapshot.rx {
+                rx[r.port].push(r);
+            }
+        }
+        // A run may have shown itself to one queue by a single frame.
+        let keys: BTreeSet<u16> = rx.iter().flatten().flat_map(|q| q.seen.keys()).collect();
+        rx.iter_mut().flatten().for_each(|q| q.seen.confirm_keys(&keys));
+        // Runs of which streams are reported, with the name and the number of the first of each.
+        let runs = match names.is_empty() {
+            true => {
+                let runs = received_runs(&rx);
+                names = names_of(&runs);
+                streams.resize_with(names.len(), StreamTx::default);
+                runs
+            }
+            false => vec![ReceivedRun { key, first: 0, streams: names.len() }],
+        };
+        let mut seen: Vec<Vec<(usize, Seen)>> = names.iter().map(|_| Vec::new()).collect();
+        let mut foreign: Vec<BTreeMap<u16, Foreign>> = vec![BTreeMap::new(); ports];
+        for (port, queues) in rx.iter().enumerate() {
+            for (key, of) in queues.iter().flat_map(|q| &q.seen.foreign) {
+                add_foreign(&mut foreign[port], *key, *of);
+            }
+            for run in queues.iter().flat_map(|q| q.seen.runs()) {
+                // Streams that other marks show are those of this run.
+                let key = run.key.unwrap_or(key);
+                let known = runs.iter().find(|known| known.key == key);
+                for (number, stream) in run.streams() {
+                    let at = known.filter(|known| usize::from(number) < known.streams);
+                    match at.and_then(|at| seen.get_mut(at.first + usize::from(number))) {
+                        Some(list) => list.push((port, stream.clone())),
+                        None => {
+                            let (packets, octets) = (stream.packets, stream.octets);
+                            add_foreign(&mut foreign[port], key, Foreign { packets, octets });
+                        }
+                    }
+                }
+            }
+        }
+        Self {
+            names,
+            key,
+            facts,
+            running,
+            tx,
+            sent,
+            streams,
+            rx,
+            seen,
+            foreign,
+            workers,
+            preempted,
+            load,
+            kept,
+        }
+    }
+
+    /// Whether no frame has left.
+    pub fn sends_nothing(&self) -> bool {
+        self.tx.iter().all(|tx| tx.packets == 0)
+    }
+
+    /// Frames of a replay that were handed over once more by `port`.
+    pub(crate) fn retried(&self, replay: u32, port: usize) -> u64 {
+        self.sent.get(&(port, Made::Replay(replay))).map_or(0, |tx| tx.retried)
+    }
+
+    /// Frames that the filter took, as the ports count them; `None` if one does not.
+    pub(crate) fn accepted(&self) -> Option<u64> {
+        let accepted = |queue: &PortRx| Some(queue.received?.saturating_sub(queue.filtered));
+        self.rx.iter().flatten().map(accepted).sum()
+    }
+
+    /// Whether a port was lost.
+    pub fn is_lost(&self) -> bool {
+        self.tx.iter().any(|tx| tx.error.is_some())
+            || self.rx.iter().flatten().any(|queue| queue.error.is_some())
+    }
+
+    /// What brought a run to its end that nobody stopped.
+    pub fn ended_by(&self, plan: &Plan, elapsed: Nanos, virtual_time: bool) -> EndedBy {
+        let sent = |of: fn(&PortTx) -> u64| self.tx.iter().map(of).sum::<u64>();
+        let stop = &plan.stop;
+        if stop.packets.is_some_and(|packets| sent(|tx| tx.packets + tx.errors) >= packets) {
+            EndedBy::Packets
+        } else if stop.octets.is_some_and(|octets| sent(|tx| tx.octets) >= octets) {
+            EndedBy::Octets
+        } else if stop.duration.is_some_and(|time| virtual_time || elapsed >= time) {
+            EndedBy::Duration
+        } else {
+            EndedBy::Done
+        }
+    }
+
+    /// Streams with frames that arrived before they were sent: how many, and by how much at most,
+    /// ns.
+    pub(crate) fn early(&self) -> impl Iterator<Item = (&str, u64, u64)> {
+        let sent = self.names.iter().zip(&self.streams).zip(&self.seen);
+        sent.filter(|((_, tx), _)| tx.packets > 0).filter_map(|((name, _), seen)| {
+            let frames = seen.iter().map(|(_, seen)| seen.delay.negative()).sum::<u64>();
+            let by = seen.iter().map(|(_, seen)| seen.delay.most_negative_ns().unsigned_abs());
+            (frames > 0).then(|| (name.as_str(), frames, by.max().unwrap_or(0)))
+        })
+    }
+
+    /// Streams of which a number arrived that no frame was sent with: the number, and how many
+    /// frames were due. Frames that were due and not sent can have a number.
+    pub(crate) fn unsent(&self, plan: &Plan) -> Vec<(String, u64, u64)> {
+        if self.running || plan.has_other_nodes() || !plan.part.is_whole() {
+            return Vec::new();
+        }
+        let sent = self.names.iter().zip(&self.streams).zip(&self.seen).zip(&plan.streams);
+        let beyond = sent.filter_map(|(((name, tx), seen), _)| {
+            let due = tx.packets + tx.not_sent.values().sum::<u64>();
+            let highest = seen.iter().filter_map(|(_, seen)| seen.sequence.highest()).max()?;
+            (highest >= due).then(|| (name.clone(), highest, due))
+        });
+        beyond.collect()
+    }
+
+    /// From the instant at which the first stream of this node was due to its first frame; `None`:
+    /// none has left.
+    pub(crate) fn start_error(&self, plan: &Plan, start: Nanos) -> Option<i64> {
+        let due = |(i, stream): (usize, &PlanStream)| {
+            let first =
+                self.streams.get(i)?.first.filter(|_| stream.self_start && !stream.waits)?;
+            let (frame, by) = plan.division(i)?.share(0, 1);
+            let whole = stream.timeline(stream.start);
+            let due = if by == 1 { whole.due()? } else { whole.share(frame, by)?.due()? };
+            Some((start + due.as_nanos(), first))
+        };
+        let (due, first) = plan.streams.iter().enumerate().filter_map(due).min()?;
+        Some(first.0 as i64 - due.0 as i64)
+    }
+
+    /// From the first to the last arrival, on the port where that took longest.
+    pub fn arrivals(&self) -> Nanos {
+        let span = |queue: &PortRx| u64::try_from(queue.seen.gaps.sum()).unwrap_or(u64::MAX);
+        Nanos(self.rx.iter().flatten().map(span).max().unwrap_or(0))
+    }
+}
+
+/// A run whose streams are reported: `streams` of them, the first of which is number `first` of all.
+struct ReceivedRun {
+    key: u16,
+    first: usize,
+    streams: usize,
+}
+
+/// Of a run that only receives, in the order of their first frames.
+fn received_runs(rx: &[Vec<PortRx>]) -> Vec<ReceivedRun> {
+    let mut found: BTreeMap<u16, (Nanos, usize)> = BTreeMap::new();
+    for run in rx.iter().flatten().flat_map(|q| q.seen.runs()) {
+        let Some(key) = run.key else { continue };
+        let count = run.streams().map(|(number, _)| usize::from(number) + 1).max().unwrap_or(0);
+        let (begin, most) = found.entry(key).or_insert((run.begin, 0));
+        (*begin, *most) = ((*begin).min(run.begin), (*most).max(count));
+    }
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_key(|(_, (begin, _))| *begin);
+    let mut first = 0;
+    let run = |(key, (_, streams)): (u16, (Nanos, usize))| {
+        let run = ReceivedRun { key, first, streams };
+        first += streams;
+        run
+    };
+    found.into_iter().map(run).collect()
+}
+
+/// Streams of one run are known by their numbers; of several, by the key as well.
+fn names_of(runs: &[ReceivedRun]) -> Vec<String> {
+    let names = runs.iter().flat_map(|run| {
+        let of_run = match runs.len() {
+            1 => String::new(),
+            _ => format!(" of run {:04x}", run.key),
+        };
+        (1..=run.streams).map(move |number| format!("stream {number}{of_run}"))
+    });
+    names.collect()
+}
+
+fn add_foreign(all: &mut BTreeMap<u16, Foreign>, key: u16, of: Foreign) {
+    let sum = all.entry(key).or_default();
+    sum.packets += of.packets;
+    sum.octets += of.octets;
+}
+
+fn worker(snapshot: &Snapshot) -> WorkerReport {
+    WorkerReport {
+        cpu: snapshot.cpu,
+        cpu_s: snapshot.cpu_time.as_secs_f64(),
+        tx_packets: snapshot.tx.iter().map(|tx| tx.packets).sum(),
+        rx_packets: snapshot.rx.iter().map(|rx| rx.seen.packets).sum(),
+    }
+}
+
+fn add_port(sum: &mut PortTx, t: PortTx) {
+    sum.packets += t.packets;
+    sum.octets += t.octets;
+    sum.gso_frames += t.gso_frames;
+    sum.segments += t.segments;
+    sum.errors += t.errors;
+    sum.retried += t.retried;
+    t.not_sent.into_iter().for_each(|(k, v)| *sum.not_sent.entry(k).or_default() += v);
+    sum.blocked = sum.blocked.max(t.blocked);
+    sum.sending = sum.sending.max(t.sending);
+    sum.last = sum.last.max(t.last);
+    sum.departure_error.merge(&t.departure_error);
+    sum.pacing.merge(t.pacing);
+    sum.stalls = sum.stalls.or(t.stalls);
+    sum.unhashed |= t.unhashed;
+    if let Some(print) = t.fingerprint {
+        sum.fingerprint.get_or_insert_default().merge(print);
+    }
+    sum.error = sum.error.take().or(t.error);
+}
+
+fn add_stream(sum: &mut StreamTx, s: StreamTx) {
+    sum.packets += s.packets;
+    sum.octets += s.octets;
+    s.not_sent.into_iter().for_each(|(k, v)| *sum.not_sent.entry(k).or_default() += v);
+    // Workers that share a stream are late together.
+    sum.stretched = sum.stretched.max(s.stretched);
+    sum.first = match (sum.first, s.first) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
+    sum.last = sum.last.max(s.last);
+    sum.departure_error.merge(&s.departure_error);
+}

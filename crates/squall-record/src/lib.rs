@@ -1,0 +1,340 @@
+//! What a run has left behind, or has so far, and the report that is built from it.
+//!
+//! In goes a [`Record`]: the plan, the counters of all workers ([`Counted`]), and how the run came
+//! to its end ([`End`]). Out comes its [`Report`], section by section ([`Record::report`]); rates
+//! between two instants ([`sample`]), and sums of counters ([`totals`]).
+//!
+//! Pure: it reads no clock, no file and no counter. Knows the engine by the values that it leaves,
+//! and neither sessions nor ports.
+#![forbid(unsafe_code)]
+
+pub mod capture;
+mod counted;
+pub mod load;
+mod ports;
+pub mod received;
+mod replays;
+pub mod sample;
+mod sources;
+mod streams;
+pub mod totals;
+
+use std::time::SystemTime;
+
+use squall_engine::{LinkChanges, PortPacing};
+use squall_measure::FlowSettings;
+use squall_plan::{Part, Plan, PlanStream, StreamDivision};
+use squall_port::InterfaceCounters;
+use squall_report::{
+    report::{
+        self, Asked, Contention, Cpu, EndedBy, Host, Memory, NodeClock, Patterns, Report, SCHEMA,
+        Sample, StartReport, StreamReport, Verdict, attack::AttackReport, distribution,
+        fail_if::FailIf,
+    },
+    verdict,
+};
+use squall_units::Nanos;
+
+pub use capture::Captured;
+pub use counted::Counted;
+pub use replays::ReplayEnd;
+
+/// What two readings of one clock by two threads, or by two ports of one, may differ by.
+const READING_NS: u64 = 2_000;
+
+/// What does not change during a run.
+pub struct Context {
+    pub started: SystemTime,
+    pub host: Host,
+    /// What the machine had counted when it began.
+    pub usage: Usage,
+    pub command: String,
+    pub fingerprint: bool,
+    /// Which frames were wanted, if not every one.
+    pub filter: Option<String>,
+    /// How flows are measured, if they are.
+    pub flows: Option<FlowSettings>,
+    /// The name of this node, and the clock that it has in common with others.
+    pub node: Option<String>,
+    pub clock: Option<NodeClock>,
+}
+
+/// What the machine has counted by an instant.
+#[derive(Clone, Debug)]
+pub struct Usage {
+    pub cpu: Cpu,
+    pub contention: Contention,
+    pub memory: Memory,
+}
+
+/// All that a run has left behind, or has so far.
+pub struct Record<'a> {
+    pub context: &'a Context,
+    pub plan: &'a Plan,
+    pub counted: Counted,
+    /// When the first departure was due, on the engine's clock.
+    pub start: Nanos,
+    pub duration: Nanos,
+    /// What the interfaces have counted, port by port; empty while the run goes on.
+    pub interfaces: Vec<Option<InterfaceCounters>>,
+    /// What happened to the ports' links.
+    pub links: Vec<LinkChanges>,
+    /// How the ports kept to what was due.
+    pub pacing: Vec<PortPacing>,
+    pub usage: Usage,
+    pub capture: Option<Captured>,
+    /// `None`: it goes on.
+    pub end: Option<End<'a>>,
+}
+
+/// How a run came to its end.
+pub struct End<'a> {
+    pub by: EndedBy,
+    /// It would have come to an end by itself that it has not come to.
+    pub open: bool,
+    /// The start that was agreed upon, by the common clock.
+    pub agreed: Option<Nanos>,
+    /// Of a run that only receives: the end that was asked of whoever watched it.
+    pub expected: Asked,
+    /// Of what waited for others, when those had ended; `None`: never.
+    pub began: Vec<(Part, Option<squall_units::Picos>)>,
+    pub replays: Vec<ReplayEnd>,
+    pub attacks: Vec<AttackReport>,
+    /// Criteria that would have ended it, and what of them held while it went on.
+    pub criteria: &'a [FailIf],
+    pub failed: Vec<String>,
+    /// What the ports say of how they worked.
+    pub notes: Vec<String>,
+}
+
+impl Record<'_> {
+    /// The report, with these points of its series.
+    pub fn report(&self, series: Vec<Sample>) -> Report {
+        let (context, plan, counted) = (self.context, self.plan, &self.counted);
+        let sources = self.sources();
+        let ports: Vec<_> = (0..counted.facts.len()).map(|p| self.port(p, &sources)).collect();
+        let streams: Vec<_> = (0..counted.names.len()).map(|i| self.stream(i)).collect();
+        let frames: u64 = ports.iter().map(|p| p.tx.packets + p.rx.packets).sum();
+        let capture =
+            self.capture.as_ref().map(|captured| captured.section(&ports, counted.accepted()));
+        let end = self.end.as_ref();
+        let received = |settings| received::report(settings, plan, &counted.rx, counted.running);
+        let judged = Report {
+            schema: SCHEMA.to_owned(),
+            command: context.command.clone(),
+            squall_version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: humantime::format_rfc3339_seconds(context.started).to_string(),
+            duration_s: self.duration.as_secs_f64(),
+            seed: plan.seed,
+            part: (!plan.part.is_whole()).then(|| plan.part.to_string()),
+            parts: Vec::new(),
+            node: context.node.clone(),
+            clock: context.clock,
+            start: end.and_then(|end| self.started(end)),
+            filter: context.filter.clone(),
+            host: context.host.clone(),
+            verdict: Verdict::default(),
+            asked: self.asked(),
+            cut_short: end.is_some_and(|end| end.open && is_stopped(end.by)),
+            notes: self.notes(&streams),
+            sources,
+            ports,
+            streams,
+            capture: None,
+            replays: self.replays(),
+            flows: counted.load.clone(),
+            attacks: end.map(|end| end.attacks.clone()).unwrap_or_default(),
+            workers: counted.workers.clone(),
+            received_flows: context.flows.as_ref().map(received),
+            series,
+            cpu: self.cpu(frames),
+            contention: self.contention(),
+            memory: self.usage.memory.clone(),
+        };
+        // Streams that never came are judged, too; and criteria of streams would be read as criteria
+        // of the capture, if there were one.
+        let verdict = self.verdict(&judged);
+        let streams = judged.streams.into_iter().filter(|stream| self.shows(stream)).collect();
+        Report { verdict, capture, streams, ..judged }
+    }
+
+    /// Of a run that only receives, streams are those that came.
+    pub(crate) fn shows(&self, stream: &StreamReport) -> bool {
+        !self.plan.only_receives() || stream.rx.is_some()
+    }
+
+    fn started(&self, end: &End<'_>) -> Option<StartReport> {
+        let error_ns = || self.counted.start_error(self.plan, self.start);
+        end.agreed.map(|at| StartReport { at_ns: at.0, error_ns: error_ns() })
+    }
+
+    fn asked(&self) -> Asked {
+        match &self.end {
+            Some(end) if self.plan.only_receives() => end.expected,
+            _ => {
+                let stop = &self.plan.stop;
+                let duration_s = stop.duration.map(Nanos::as_secs_f64);
+                Asked { duration_s, packets: stop.packets, octets: stop.octets }
+            }
+        }
+    }
+
+    fn cpu(&self, frames: u64) -> Cpu {
+        let (now, before) = (&self.usage.cpu, &self.context.usage.cpu);
+        let (user_s, system_s) = (now.user_s - before.user_s, now.system_s - before.system_s);
+        let per_mpkt_s = (frames > 0).then(|| (user_s + system_s) / frames as f64 * 1e6);
+        Cpu { user_s, system_s, per_mpkt_s }
+    }
+
+    fn contention(&self) -> Contention {
+        let (now, before) = (&self.usage.contention, &self.context.usage.contention);
+        Contention {
+            involuntary_switches: self.counted.preempted,
+            throttled_s: (now.throttled_s - before.throttled_s).max(0.0),
+            pressure_s: (now.pressure_s - before.pressure_s).max(0.0),
+            steal_s: (now.steal_s - before.steal_s).max(0.0),
+        }
+    }
+
+    /// Of the plan; when it is over, of what did not happen or is left out, too.
+    fn notes(&self, streams: &[StreamReport]) -> Vec<String> {
+        let mut notes = self.plan.notes.clone();
+        let Some(end) = &self.end else { return notes };
+        notes.extend(never_started(self.plan, streams));
+        let early = self.counted.early().filter(|(_, _, by)| *by <= READING_NS);
+        notes.extend(early.map(|(name, frames, by)| {
+            format!(
+                "stream {name:?}: latency excludes {frames} frames that arrived up to {by} ns \
+                 before they were sent: two readings of the clock differ by as much"
+            )
+        }));
+        let never = end.began.iter().filter(|(_, at)| at.is_none());
+        notes.extend(never.map(|(part, _)| {
+            let of = self.plan.after(*part).map_or(&[][..], |after| &after.of);
+            let of: Vec<_> = of.iter().map(|of| format!("{:?}", self.plan.name_of(*of))).collect();
+            let (name, of) = (self.plan.name_of(*part), of.join(", "));
+            format!("{name:?} never began: {of}, which it waits for, did not end before the run")
+        }));
+        notes.extend(end.notes.iter().filter(|note| !self.plan.notes.contains(note)).cloned());
+        notes.extend(self.capture.iter().flat_map(Captured::notes));
+        notes
+    }
+
+    fn verdict(&self, report: &Report) -> Verdict {
+        let by = self.end.as_ref().map_or(EndedBy::Running, |end| end.by);
+        let verdict = verdict::judge(report, &self.facts(by, report));
+        let failed = match &self.end {
+            Some(end) if end.failed.is_empty() => {
+                end.criteria.iter().flat_map(|one| one.check(report)).collect()
+            }
+            Some(end) => end.failed.clone(),
+            None => verdict.failed,
+        };
+        Verdict { failed, ..verdict }
+    }
+
+    /// What the verdict has to know beside the report.
+    fn facts(&self, ended_by: EndedBy, report: &Report) -> verdict::Facts {
+        let counted = &self.counted;
+        let named = || counted.names.iter().zip(&counted.streams);
+        let tx = report
+            .ports
+            .iter()
+            .zip(&counted.tx)
+            .filter_map(|(p, t)| Some((p.name.clone(), t.error.clone()?)));
+        let rx = report.ports.iter().zip(&counted.rx).flat_map(|(p, queues)| {
+            let errors = queues.iter().filter_map(|q| q.error.clone());
+            errors.map(|error| (format!("{} (receiving)", p.name), error))
+        });
+        verdict::Facts {
+            ended_by,
+            lost: tx.chain(rx).collect(),
+            early: counted
+                .early()
+                .filter(|(_, _, by)| *by > READING_NS)
+                .map(|(name, frames, _)| (name.to_owned(), frames))
+                .collect(),
+            stretched: named()
+                .map(|(name, tx)| (name.clone(), tx.stretched.as_secs_f64()))
+                .collect(),
+            receives: counted.rx.iter().map(|queues| !queues.is_empty()).collect(),
+            longest_frame: longest_frame(self.plan),
+            unsent: counted.unsent(self.plan),
+            machine: machine(&report.contention),
+        }
+    }
+}
+
+fn is_stopped(by: EndedBy) -> bool {
+    matches!(by, EndedBy::Stopped | EndedBy::Criterion) || by.signal().is_some()
+}
+
+/// Octets without FCS of the longest frame that the streams of all ports send; `None` where other
+/// sources send, too, or others than this run.
+fn longest_frame(plan: &Plan) -> Option<u32> {
+    let longest = |stream: &PlanStream| {
+        let (program, cut) = (&stream.program, stream.program.cut());
+        match cut.is_whole() {
+            true => program.max_len(),
+            false => u32::from(cut.payload) + u32::from(cut.size),
+        }
+    };
+    let streams_only = plan.replays.is_empty() && plan.flows.is_none();
+    plan.streams.iter().map(longest).max().filter(|_| streams_only)
+}
+
+/// Streams that waited for another's `next` to the end.
+fn never_started<'a>(
+    plan: &'a Plan,
+    streams: &'a [StreamReport],
+) -> impl Iterator<Item = String> + 'a {
+    let waited = |(_, (s, r)): &(usize, (&PlanStream, &StreamReport))| {
+        !s.self_start && r.tx_packets == 0 && s.division != StreamDivision::Elsewhere
+    };
+    plan.streams.iter().zip(streams).enumerate().filter(waited).map(|(i, (s, _))| {
+        let before: Vec<_> = plan
+            .streams
+            .iter()
+            .filter(|b| b.next.is_some_and(|n| n.stream == i))
+            .map(|b| format!("{:?}", b.name))
+            .collect();
+        format!(
+            "stream {:?} never started: {}, which names it as next, did not end",
+            s.name,
+            before.join(", ")
+        )
+    })
+}
+
+/// What the kernel says of the machine's want of CPUs; empty where it says nothing.
+fn machine(told: &Contention) -> String {
+    let mut said = Vec::new();
+    if told.throttled_s > 0.0 {
+        said.push(format!("CPU quota used up for {:.2} s", told.throttled_s));
+    }
+    if told.steal_s > 0.0 {
+        said.push(format!("{:.2} s stolen by the hypervisor", told.steal_s));
+    }
+    if told.involuntary_switches > 0 {
+        said.push(format!("taken off its CPU {} times", told.involuntary_switches));
+    }
+    if told.pressure_s > 0.0 {
+        said.push(format!("tasks waited for CPUs for {:.2} s", told.pressure_s));
+    }
+    if said.is_empty() { String::new() } else { format!(" (kernel: {})", said.join(", ")) }
+}
+
+pub(crate) fn patterns(patterns: &squall_stats::Patterns) -> Option<Patterns> {
+    let any = !patterns.period_lengths.is_empty() || !patterns.extents.is_empty();
+    any.then(|| Patterns {
+        loss_period_packets: distribution(&patterns.period_lengths),
+        loss_distance_packets: distribution(&patterns.distances),
+        reordering_extent_packets: distribution(&patterns.extents),
+        n_reordering_packets: distribution(&patterns.n_reordering),
+    })
+}
+
+pub(crate) fn equal_bins(bins: &squall_stats::EqualBins) -> report::EqualBins {
+    let (width_ns, counts) = (bins.width(), bins.counts().to_vec());
+    report::EqualBins { width_ns, counts, beyond: bins.beyond() }
+}

@@ -1,0 +1,180 @@
+//! Rates between two instants of a run, and the series of them.
+
+use std::{collections::HashMap, time::Instant};
+
+use squall_report::report::{CaptureSample, PortSample, Report, Sample, StreamSample};
+use squall_stats::Histogram;
+use squall_units::{L1_OVERHEAD, Nanos};
+
+use crate::Record;
+
+/// Of each stream its delays and how it departed, so far.
+type StreamHistograms = HashMap<u32, (Histogram, Histogram)>;
+
+/// The state at the last sample.
+pub struct Last {
+    at: Instant,
+    /// Of the run.
+    elapsed: Nanos,
+    ports: Vec<[u64; 4]>,
+    /// By number.
+    streams: Vec<[u64; 2]>,
+    /// Packets and octets written.
+    captured: [u64; 2],
+    histograms: StreamHistograms,
+}
+
+impl Last {
+    /// Nothing was counted before.
+    pub fn at(at: Instant) -> Self {
+        Self {
+            at,
+            elapsed: Nanos::default(),
+            ports: Vec::new(),
+            streams: Vec::new(),
+            captured: [0; 2],
+            histograms: StreamHistograms::new(),
+        }
+    }
+}
+
+impl Record<'_> {
+    /// Rates and percentiles since the last sample; `report` is the one of this record, of `now`.
+    pub fn sample(&self, last: &mut Last, report: &Report, now: Instant) -> Sample {
+        let (counted, elapsed) = (&self.counted, self.duration);
+        // By the run's time, of which samples say theirs: a run may begin long after it is made, and
+        // rates times intervals are what was counted. In virtual time there is only the machine's.
+        let dt = match elapsed.saturating_sub(last.elapsed) {
+            Nanos::ZERO => now.duration_since(last.at).as_secs_f64().max(1e-9),
+            since => since.as_secs_f64(),
+        };
+        (last.at, last.elapsed) = (now, elapsed);
+        last.ports.resize(report.ports.len(), [0; 4]);
+        last.streams.resize(counted.names.len(), [0; 2]);
+        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / dt;
+        let mut sample = Sample { t_s: elapsed.as_secs_f64(), ..Sample::default() };
+        for (p, then) in report.ports.iter().zip(&mut last.ports) {
+            let now = [p.tx.packets, p.tx.octets, p.rx.packets, p.rx.octets];
+            let [tx_pps, tx_octets, rx_pps, rx_octets] =
+                std::array::from_fn(|i| rate(now[i], then[i]));
+            *then = now;
+            let l1 = |pps: f64, octets: f64| (octets + pps * f64::from(L1_OVERHEAD)) * 8.0;
+            sample.ports.push(PortSample {
+                name: p.name.clone(),
+                tx_pps,
+                tx_bps_l1: l1(tx_pps, tx_octets),
+                tx_bps_l2: tx_octets * 8.0,
+                rx_pps,
+                rx_bps_l1: l1(rx_pps, rx_octets),
+                rx_bps_l2: rx_octets * 8.0,
+            });
+        }
+        if let Some(capture) = &report.capture {
+            let now = [capture.written_packets, capture.written_octets];
+            let [written_pps, written_octets] =
+                std::array::from_fn(|i| rate(now[i], last.captured[i]));
+            last.captured = now;
+            sample.capture = Some(CaptureSample {
+                written_pps,
+                written_bps: written_octets * 8.0,
+                files: capture.files_written,
+                file_octets: capture.file_octets,
+                dropped_by_kernel: capture.lost_in_kernel(),
+                dropped: capture.lost_here(),
+            });
+        }
+        // Streams that are not shown keep their number.
+        let mut numbers = (0..).zip(&counted.names);
+        for s in &report.streams {
+            let Some((i, _)) = numbers.find(|(_, name)| **name == s.name) else { break };
+            let then = &mut last.streams[i];
+            let now = [s.tx_packets, s.rx.as_ref().map_or(0, |r| r.packets)];
+            let (late, delay) = self.histograms(i);
+            let (late_then, delay_then) = last.histograms.remove(&(i as u32)).unwrap_or_default();
+            let since = |now: &Histogram, then: &Histogram, q: f64| {
+                let delta = now.delta_since(then);
+                (!delta.is_empty()).then(|| delta.quantile(q))
+            };
+            // As the report has it.
+            let one_clock = s.rx.as_ref().is_some_and(|rx| rx.latency_ns.is_some());
+            sample.streams.push(StreamSample {
+                name: s.name.clone(),
+                tx_pps: rate(now[0], then[0]),
+                rx_pps: rate(now[1], then[1]),
+                lost: s.rx.as_ref().map_or(0, |r| r.lost),
+                latency_p50_ns: since(&delay, &delay_then, 0.5).filter(|_| one_clock),
+                latency_p99_ns: since(&delay, &delay_then, 0.99).filter(|_| one_clock),
+                late_p99_ns: since(&late, &late_then, 0.99),
+            });
+            *then = now;
+            if !late.is_empty() || !delay.is_empty() {
+                last.histograms.insert(i as u32, (late, delay));
+            }
+        }
+        sample
+    }
+
+    fn histograms(&self, i: usize) -> (Histogram, Histogram) {
+        let (counted, mut delay) = (&self.counted, Histogram::default());
+        counted.seen[i].iter().for_each(|(_, s)| delay.merge(s.delay.delay()));
+        (counted.streams[i].departure_error.clone(), delay)
+    }
+}
+
+/// What a report remembers of a run as it went. A run of days must not fill the memory: when there
+/// are too many rows, every second point goes, and from then on half as many come.
+#[derive(Default)]
+pub struct Series {
+    pub points: Vec<Sample>,
+    rows: usize,
+    /// Of so many samples one is a point: 2 to the power of this.
+    thinned: u32,
+    samples: u64,
+}
+
+/// Ports, streams and templates of all points together: some tens of megabytes.
+const ROWS: usize = 200_000;
+
+impl Series {
+    pub fn push(&mut self, sample: Sample) {
+        self.samples += 1;
+        if !self.samples.is_multiple_of(1 << self.thinned) {
+            return;
+        }
+        self.rows += Self::rows(&sample);
+        self.points.push(sample);
+        if self.rows > ROWS {
+            // The newest stays.
+            let mut nth = self.points.len();
+            self.points.retain(|_| {
+                nth -= 1;
+                nth.is_multiple_of(2)
+            });
+            self.rows = self.points.iter().map(Self::rows).sum();
+            self.thinned += 1;
+        }
+    }
+
+    fn rows(sample: &Sample) -> usize {
+        1 + sample.ports.len() + sample.streams.len() + sample.flows.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_of_days_stays_small_and_keeps_its_ends() {
+        let mut series = Series::default();
+        let ports = vec![PortSample::default(); 9];
+        for i in 1..=500_000 {
+            series.push(Sample { t_s: f64::from(i), ports: ports.clone(), ..Sample::default() });
+        }
+        assert!((ROWS / 2..=ROWS).contains(&series.rows), "{}", series.rows);
+        let instants: Vec<f64> = series.points.iter().map(|point| point.t_s).collect();
+        let widest = instants.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+        assert!(instants[0] <= 64.0 && instants[instants.len() - 1] > 499_900.0 && widest <= 64.0);
+        assert!(instants.is_sorted());
+    }
+}

@@ -1,0 +1,205 @@
+//! What the verdict reads of each source: how it kept to what was asked of it.
+
+use std::collections::BTreeMap;
+
+use squall_engine::{PortTx, Snapshot, SourceKind as Made, Stalls};
+use squall_program::{Gap, pace::Pacing};
+use squall_report::report::{
+    distribution,
+    flows::{FlowsReport, RoleReport},
+    source::{Excess, SourceKind, SourceRecord},
+};
+use squall_units::Nanos;
+
+use crate::{Record, ReplayEnd};
+
+/// How the schedule of flows was kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kept {
+    pub pacing: Pacing,
+    pub stalls: Stalls,
+    pub blocked: Nanos,
+}
+
+impl Kept {
+    /// On all ports that carry flows.
+    pub fn of(workers: &[Snapshot]) -> Self {
+        let mut kept = Self::default();
+        for worker in workers.iter().filter(|worker| !worker.flows.is_empty()) {
+            worker.flows.iter().for_each(|flows| kept.pacing.merge(flows.statistics.pacing));
+            let ports = || worker.flows.iter().map(|flows| flows.port);
+            let theirs =
+                |tx: &&PortTx| tx.source == Made::Flows && ports().any(|port| port == tx.port);
+            for tx in worker.tx.iter().filter(theirs) {
+                kept.stalls = kept.stalls.or(tx.stalls);
+                kept.blocked = kept.blocked.max(tx.blocked);
+            }
+        }
+        kept
+    }
+}
+
+impl Record<'_> {
+    /// Port by port those of streams and of captures, then those of flows.
+    pub(crate) fn sources(&self) -> Vec<SourceRecord> {
+        let replays = || (0u32..).zip(&self.plan.replays);
+        let made = (0..self.counted.facts.len()).flat_map(|p| {
+            let here = replays().filter(move |(_, replay)| replay.ports.contains(&p));
+            let here = here.map(move |(number, _)| (p, Made::Replay(number)));
+            std::iter::once((p, Made::Streams)).chain(here)
+        });
+        let mut sources: Vec<_> = made.filter_map(|(p, made)| self.source(p, made)).collect();
+        if let Some(load) = &self.counted.load {
+            let attacks = self.plan.flows.as_ref().and_then(|flows| flows.script(true));
+            let first_attack = attacks.map_or(usize::MAX, |attacks| attacks.script.first);
+            let of_flows = flows(load, &self.counted.kept, first_attack);
+            let ended = |source| SourceRecord { ended_by: self.ended_by(), ..source };
+            sources.extend(of_flows.into_iter().map(ended));
+        }
+        sources
+    }
+
+    /// Of a source that came to the end of the run; empty while that goes on.
+    fn ended_by(&self) -> String {
+        self.end.as_ref().map_or_else(String::new, |end| end.by.to_string())
+    }
+
+    /// The record of what port `p` sends of streams or of captures; `None` where it is to send none.
+    fn source(&self, p: usize, made: Made) -> Option<SourceRecord> {
+        let (plan, seconds) = (self.plan, self.duration.as_secs_f64());
+        if plan.ports[p].elsewhere {
+            return None;
+        }
+        let streams = || plan.streams.iter().filter(|s| s.port == p);
+        let (kind, what, replay) = match made {
+            Made::Streams if streams().next().is_some() => (SourceKind::Streams, "streams", None),
+            Made::Streams | Made::Flows => return None,
+            Made::Replay(number) => {
+                let replay = &plan.replays[number as usize];
+                let kind = if replay.fixed { SourceKind::Attacks } else { SourceKind::Replay };
+                (kind, replay.name.as_str(), Some(number))
+            }
+        };
+        let nothing = PortTx::default();
+        let t = self.counted.sent.get(&(p, made)).unwrap_or(&nothing);
+        let replayed = replay.and_then(|number| self.replay_end(number));
+        // Of a capture that came to the end of the run by itself, frames may be due after that.
+        let after = replayed.map_or(0, |replayed| replayed.unsent_by(plan, p));
+        let mut not_sent: BTreeMap<_, _> =
+            t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect();
+        if after > 0 {
+            *not_sent.entry("after_the_end".to_owned()).or_default() += after;
+        }
+        let missing: u64 = not_sent.values().sum();
+        let asked = t.packets + missing;
+        let rates = streams().map(|s| s.asked_pps).sum::<Option<f64>>();
+        let (asked_rate, late) = match made {
+            Made::Streams => (rates, distribution(&self.departures(p))),
+            _ => (None, distribution(&t.departure_error)),
+        };
+        let name = &plan.ports[p].name;
+        // A port's name is enough where it has one source.
+        let alone = plan.sources_of(p) == 1;
+        Some(SourceRecord {
+            name: if alone { name.clone() } else { format!("{what} by {name}") },
+            kind,
+            ports: vec![name.clone()],
+            unit: "packets".into(),
+            asked,
+            sent: t.packets,
+            not_sent,
+            not_sent_ratio: if asked > 0 { missing as f64 / asked as f64 } else { 0.0 },
+            asked_rate,
+            unpaced: match made {
+                Made::Streams => streams().any(|s| s.gap == Gap::Zero),
+                _ => late.is_none() && t.packets > 0,
+            },
+            rate: if seconds > 0.0 { t.packets as f64 / seconds } else { 0.0 },
+            late_p99_ns: late.as_ref().map(|late| late.p99),
+            late_max_ns: late.as_ref().map(|late| late.max),
+            excess: late.as_ref().and_then(|_| excess(t.pacing)),
+            lag_s: t.pacing.lag.as_secs_f64()
+                + replayed.map_or(0.0, |one| one.replayed.stretched.as_secs_f64()),
+            moved_s: t.pacing.moved.as_secs_f64(),
+            starved_s: t.stalls.total.as_secs_f64(),
+            longest_stall_s: t.stalls.longest.as_secs_f64(),
+            blocked_s: t.blocked.as_secs_f64(),
+            sending_s: t.sending.as_secs_f64(),
+            ended_by: if t.error.is_some() { "port-lost".into() } else { self.ended_by() },
+            replay,
+            unread_s: replayed.map_or(0.0, |one| one.unread_s(plan)),
+            fault: replayed.and_then(ReplayEnd::fault),
+            ..SourceRecord::default()
+        })
+    }
+}
+
+/// Of flows the records, one for each template that begins some. Of templates from number `attacks`
+/// on, which are attacks, nobody expects that all of them succeed.
+fn flows(load: &FlowsReport, kept: &Kept, attacks: usize) -> Vec<SourceRecord> {
+    let Kept { pacing, stalls, blocked } = *kept;
+    let excess = excess(pacing);
+    let record = |number: usize, name: &str, client: &RoleReport| {
+        let not_sent: BTreeMap<String, u64> = client
+            .not_begun
+            .iter()
+            .filter(|(_, n)| **n > 0)
+            .map(|(reason, n)| (reason.clone(), *n))
+            .collect();
+        let missing: u64 = not_sent.values().sum();
+        let asked = client.asked.unwrap_or(client.attempted + missing);
+        SourceRecord {
+            name: name.to_owned(),
+            kind: if number >= attacks { SourceKind::Attacks } else { SourceKind::Flows },
+            ports: load.links.iter().map(|link| link.port.clone()).collect(),
+            unit: "flows".into(),
+            asked,
+            sent: client.attempted,
+            not_sent,
+            not_sent_ratio: if asked > 0 { missing as f64 / asked as f64 } else { 0.0 },
+            asked_rate: client.asked_cps,
+            rate: client.cps,
+            completed: Some(client.completed),
+            failed: client
+                .failed
+                .iter()
+                .filter(|(_, n)| **n > 0)
+                .map(|(reason, n)| (reason.clone(), *n))
+                .collect(),
+            excess,
+            lag_s: pacing.lag.as_secs_f64(),
+            moved_s: pacing.moved.as_secs_f64(),
+            starved_s: stalls.total.as_secs_f64(),
+            longest_stall_s: stalls.longest.as_secs_f64(),
+            blocked_s: blocked.as_secs_f64(),
+            ..SourceRecord::default()
+        }
+    };
+    let mut records: Vec<_> = load
+        .templates
+        .iter()
+        .enumerate()
+        .filter_map(|(number, t)| Some(record(number, &t.name, t.roles.client.as_ref()?)))
+        .collect();
+    if let Some(conversations) = &load.conversations
+        && let Some(first) = conversations.kinds.first()
+        && let Some(record) = records.iter_mut().find(|record| record.name == first.name)
+    {
+        record.one_sided = conversations.one_sided;
+    }
+    records
+}
+
+fn excess(pacing: Pacing) -> Option<Excess> {
+    let window_s = pacing.window.as_secs_f64();
+    (window_s > 0.0).then(|| Excess {
+        window_s,
+        at_s: pacing.worst.at.as_secs_f64(),
+        over_s: pacing.worst.over.as_secs_f64(),
+        packets: pacing.worst.packets,
+        surplus_packets: pacing.worst.surplus(),
+        beyond_s: pacing.worst.beyond.as_secs_f64(),
+        allowed_s: pacing.worst.allowed.as_secs_f64(),
+        largest_burst_packets: pacing.burst.surplus(),
+    })
+}

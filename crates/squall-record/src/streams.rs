@@ -1,0 +1,153 @@
+//! What became of each stream.
+
+use std::collections::BTreeSet;
+
+use squall_plan::{PlanStream, StreamDivision};
+use squall_report::report::{KnownBy, ReceiverRx, StreamReport, StreamRx, distribution};
+use squall_stats::{Histogram, seen_together};
+use squall_units::Nanos;
+
+use crate::Record;
+
+/// Clocks of which one frame says that they are no further apart may be one.
+const ONE_CLOCK_NS: u64 = 2_000_000_000;
+
+impl Record<'_> {
+    pub(crate) fn stream(&self, i: usize) -> StreamReport {
+        let (counted, plan) = (&self.counted, self.plan);
+        let t = &counted.streams[i];
+        let planned = plan.streams.get(i);
+        let segments = planned.map_or(1, |s| u64::from(s.program.segments()));
+        // From the first to the last departure, without the silence between bursts.
+        let silence = planned.filter(|s| s.pattern.bursts > 1).map_or(0, |s| {
+            let gaps = (t.packets / segments).div_ceil(s.pattern.packets.max(1)).saturating_sub(1);
+            s.pattern.gap.as_nanos().0.saturating_mul(gaps)
+        });
+        let span = t.first.map_or(Nanos::ZERO, |first| {
+            t.last.saturating_sub(first).saturating_sub(Nanos(silence))
+        });
+        let seconds = span.as_secs_f64();
+        let listening = counted.rx.iter().any(|queues| !queues.is_empty());
+        let known = planned.map_or(!counted.seen[i].is_empty(), |s| s.program.is_known());
+        StreamReport {
+            name: counted.names[i].clone(),
+            port: planned.map_or(String::new(), |s| plan.ports[s.port].name.clone()),
+            group: planned.and_then(|s| s.group.clone()),
+            tx_packets: t.packets,
+            tx_octets: t.octets,
+            // n frames span n-1 gaps.
+            tx_pps: match seconds {
+                0.0 => 0.0,
+                _ => t.packets.saturating_sub(segments) as f64 / seconds,
+            },
+            asked_pps: planned.and_then(|s| s.asked_within(span)),
+            not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
+            departure_error_ns: distribution(&t.departure_error),
+            rx: (known && listening && self.is_known(i)).then(|| self.received(i)),
+        }
+    }
+
+    /// Whether anything can be said here of how a stream arrives: where other nodes have ports, one
+    /// that is sent here may arrive at theirs.
+    fn is_known(&self, i: usize) -> bool {
+        let plan = self.plan;
+        let from_here = |s: &PlanStream| s.division != StreamDivision::Elsewhere;
+        !plan.has_other_nodes()
+            || !plan.streams.get(i).is_some_and(from_here)
+            || !self.counted.seen[i].is_empty()
+    }
+
+    fn received(&self, i: usize) -> StreamRx {
+        let (counted, plan, clock) = (&self.counted, self.plan, self.context.clock);
+        let sent = counted.streams[i].packets;
+        let seen = &counted.seen[i];
+        let mut rx = StreamRx::default();
+        let marked = plan.streams.get(i).is_some_and(|s| s.program.group().is_some());
+        rx.known_by = if marked { KnownBy::Mark } else { KnownBy::Signature };
+        let (mut delay, mut ipdv, mut gap) =
+            (Histogram::default(), Histogram::default(), Histogram::default());
+        // A frame that a switch floods to two ports is no less lost on a third: the port that saw
+        // most counts.
+        let (mut best, mut missing, mut came) = (0, 0, 0);
+        let (mut jitter, mut patterns) = (0.0f64, squall_stats::Patterns::default());
+        let ports: BTreeSet<usize> = seen.iter().map(|s| s.0).collect();
+        // Of each port, with its unique frames.
+        let mut receivers = Vec::new();
+        for port in ports {
+            let mut delay_here = Histogram::default();
+            let before = (rx.packets, rx.duplicates);
+            let here = || seen.iter().filter(|s| s.0 == port).map(|s| &s.1);
+            for s in here() {
+                let counts = s.sequence.counts();
+                rx.packets += s.packets;
+                rx.octets += s.octets;
+                rx.duplicates += counts.duplicates;
+                rx.reordered += counts.reordered;
+                rx.max_reordering_extent =
+                    rx.max_reordering_extent.max(counts.max_reordering_extent);
+                rx.restarts = rx.restarts.max(s.sequence.restarts());
+                came += s.unique();
+                delay_here.merge(s.delay.delay());
+                ipdv.merge(s.delay.ipdv());
+                gap.merge(s.delay.gap());
+                jitter = jitter.max(s.delay.jitter_ns());
+                patterns.merge(&s.sequence.patterns());
+            }
+            let (numbered, here_missing) = seen_together(here().map(|s| &s.sequence));
+            let unique = numbered + here().map(|s| s.marked).sum::<u64>();
+            if unique > best {
+                (best, missing) = (unique, here_missing);
+            }
+            delay.merge(&delay_here);
+            let port = plan.ports[port].name.clone();
+            rx.ports.push(port.clone());
+            let latency_ns = distribution(&delay_here);
+            let (packets, duplicates) = (rx.packets - before.0, rx.duplicates - before.1);
+            let receiver = ReceiverRx { port, packets, lost: 0, duplicates, latency_ns };
+            receivers.push((receiver, unique));
+        }
+        // The sender is elsewhere when this run sends nothing, and what is missing may have arrived
+        // elsewhere if others have ports of it: then the sequence numbers must tell.
+        // While running, what is on its way is not lost: a gap in the sequence is, but for what was
+        // never sent.
+        let sent = match plan.streams.is_empty() || plan.has_other_nodes() {
+            true => best + missing,
+            false if counted.running => (best + missing).min(sent.max(best)),
+            false => sent,
+        };
+        rx.lost = sent.saturating_sub(best);
+        // A queue tells its own copies; those that came by different queues show when there are
+        // more than were sent.
+        rx.duplicates += best.saturating_sub(sent);
+        rx.loss_ratio = if sent > 0 { rx.lost as f64 / sent as f64 } else { 0.0 };
+        // A sender elsewhere, or a file's, has another clock: what is between the two is no delay.
+        let away = plan.streams.get(i).is_some_and(|s| s.division == StreamDivision::Elsewhere);
+        // Unless the two have one in common, each within its bound of it.
+        if let (true, Some(clock)) = (away, clock) {
+            let negative = || seen.iter().map(|(_, s)| s.delay.most_negative_ns().unsigned_abs());
+            rx.early_packets = seen.iter().map(|(_, s)| s.delay.negative()).sum();
+            rx.earliest_ns = negative().max().unwrap_or(0);
+            rx.latency_bound_ns = Some(clock.bound_ns);
+            delay.record_n(0, rx.early_packets);
+        }
+        let one_clock = match away {
+            true => clock.is_some(),
+            false => !plan.streams.is_empty() || delay.min() < ONE_CLOCK_NS,
+        };
+        rx.latency_ns = if one_clock { distribution(&delay) } else { None };
+        if receivers.len() > 1 {
+            let one = |(receiver, unique): (ReceiverRx, u64)| ReceiverRx {
+                lost: sent.saturating_sub(unique),
+                latency_ns: receiver.latency_ns.filter(|_| one_clock),
+                ..receiver
+            };
+            rx.receivers = receivers.into_iter().map(one).collect();
+        }
+        rx.ipdv_ns = distribution(&ipdv);
+        rx.arrival_gap_ns = distribution(&gap);
+        rx.jitter_ns = (gap.count() > 0).then_some(jitter);
+        rx.reordering_ratio = if came > 0 { rx.reordered as f64 / came as f64 } else { 0.0 };
+        rx.patterns = crate::patterns(&patterns);
+        rx
+    }
+}

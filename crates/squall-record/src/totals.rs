@@ -1,0 +1,114 @@
+//! Totals: the counters of all workers, added up.
+
+use std::time::Instant;
+
+use squall_engine::{Busy, Counters};
+use squall_measure::StreamCounters;
+
+/// What a run has counted by an instant. Octets are L2, FCS included.
+#[derive(Clone, Debug)]
+pub struct Totals {
+    pub taken: Instant,
+    /// What is to be added to instants of arrival to have nanoseconds since 1970; 0 on virtual
+    /// time.
+    pub wall_offset_ns: i64,
+    /// In the profile's order.
+    pub ports: Vec<PortTotals>,
+    /// By number: those that the run began with, then those that were added; removed ones keep
+    /// their place.
+    pub streams: Vec<StreamTotals>,
+    /// Of each thread that sends or receives; none on virtual time.
+    pub threads: Vec<Busy>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PortTotals {
+    pub tx_packets: u64,
+    pub tx_octets: u64,
+    pub rx_packets: u64,
+    pub rx_octets: u64,
+    /// Of the received frames, those without a signature of ours.
+    pub rx_unsigned: u64,
+    /// Of the received frames, those with a signature of another run or of a stream that there is
+    /// not.
+    pub rx_unknown: u64,
+    /// Of the received frames, those whose value at the session's places found no room.
+    pub beyond: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct StreamTotals {
+    pub name: String,
+    pub tx_packets: u64,
+    pub tx_octets: u64,
+    /// Queue by queue of those that saw it: (port, what was seen).
+    pub rx: Vec<(usize, StreamCounters)>,
+    /// Of these, by what stood at the session's places: (port, place, value, what was seen).
+    pub tracked: Vec<(usize, u16, u128, StreamCounters)>,
+}
+
+impl Totals {
+    /// Before anything was counted.
+    pub fn nothing(taken: Instant) -> Self {
+        Self {
+            taken,
+            wall_offset_ns: 0,
+            ports: Vec::new(),
+            streams: Vec::new(),
+            threads: Vec::new(),
+        }
+    }
+
+    pub fn of<'a>(
+        taken: Instant,
+        names: impl Iterator<Item = &'a str>,
+        ports: usize,
+        wall_offset_ns: i64,
+        workers: impl IntoIterator<Item = Counters>,
+    ) -> Self {
+        let streams = names
+            .map(|name| StreamTotals { name: name.to_owned(), ..StreamTotals::default() })
+            .collect();
+        let ports = vec![PortTotals::default(); ports];
+        let threads = Vec::new();
+        let mut totals = Self { taken, wall_offset_ns, ports, streams, threads };
+        for worker in workers {
+            totals.add(worker);
+        }
+        totals
+    }
+
+    fn add(&mut self, worker: Counters) {
+        self.threads.extend(worker.threads);
+        for (port, packets, octets) in worker.tx {
+            self.ports[port].tx_packets += packets;
+            self.ports[port].tx_octets += octets;
+        }
+        for (number, packets, octets) in worker.streams {
+            if let Some(stream) = self.streams.get_mut(number as usize) {
+                stream.tx_packets += packets;
+                stream.tx_octets += octets;
+            }
+        }
+        for rx in worker.rx {
+            let port = &mut self.ports[rx.port];
+            port.rx_packets += rx.packets;
+            port.rx_octets += rx.octets;
+            port.rx_unsigned += rx.unsigned;
+            port.rx_unknown += rx.foreign;
+            for (number, seen) in rx.streams {
+                // A signature of another sender, with a number that we do not have, is foreign.
+                match self.streams.get_mut(usize::from(number)) {
+                    Some(stream) => stream.rx.push((rx.port, seen)),
+                    None => port.rx_unknown += seen.packets,
+                }
+            }
+            for ((number, place, value), seen) in rx.tracked {
+                if let Some(stream) = self.streams.get_mut(usize::from(number)) {
+                    stream.tracked.push((rx.port, place, value, seen));
+                }
+            }
+            port.beyond += rx.beyond;
+        }
+    }
+}

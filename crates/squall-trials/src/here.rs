@@ -1,0 +1,109 @@
+//! A trial on this machine.
+
+use std::{
+    collections::BTreeMap,
+    process::{Child, Command, Stdio},
+};
+
+use squall_method::{Action, Second};
+
+use crate::{Job, PATIENCE, Ran};
+use squall::{Error, Run, Session};
+
+/// As [`crate::Place::run`].
+pub(crate) fn run(job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Ran>, Error> {
+    let mut run = Session::new(job.profile).with(job.options)?.open()?.start()?;
+    let mut acting = Acting::of(job.action);
+    let mut seconds = Seconds::until(job.seconds_s);
+    let done = watch(&mut run, &mut acting, &mut seconds, stop);
+    acting.end();
+    let report = run.finish()?;
+    Ok(done.then(|| Ran {
+        reports: vec![(String::new(), report)],
+        seconds: seconds.streams,
+        ..Ran::default()
+    }))
+}
+
+/// To the end of the run; `false`: it was stopped.
+fn watch(
+    run: &mut Run,
+    acting: &mut Acting<'_>,
+    seconds: &mut Seconds,
+    stop: &dyn Fn() -> bool,
+) -> bool {
+    while !run.wait(PATIENCE) {
+        acting.look(run.elapsed_s());
+        seconds.look(run);
+        if stop() {
+            run.stop();
+            return false;
+        }
+    }
+    true
+}
+
+/// What streams sent and received in each second of a trial.
+#[derive(Default)]
+struct Seconds {
+    /// When the second ends that runs now; none ends after the last.
+    next_s: f64,
+    last_s: f64,
+    so_far: BTreeMap<String, [u64; 2]>,
+    streams: BTreeMap<String, Vec<Second>>,
+}
+
+impl Seconds {
+    /// All that end until `end_s`, and half a second later for the last one; 0: none.
+    fn until(end_s: f64) -> Self {
+        let last_s = if end_s > 0.0 { end_s + 0.5 } else { 0.0 };
+        Self { next_s: 1.0, last_s, ..Self::default() }
+    }
+
+    fn look(&mut self, run: &mut Run) {
+        let elapsed_s = run.elapsed_s();
+        if elapsed_s < self.next_s || elapsed_s > self.last_s {
+            return;
+        }
+        self.next_s += 1.0;
+        for stream in &run.sample().1.streams {
+            let received =
+                stream.rx.as_ref().map_or(0, |rx| rx.packets.saturating_sub(rx.duplicates));
+            let now = [stream.tx_packets, received];
+            let then = self.so_far.insert(stream.name.clone(), now).unwrap_or_default();
+            let [sent, received] = std::array::from_fn(|i| now[i].saturating_sub(then[i]));
+            let counted = self.streams.entry(stream.name.clone()).or_default();
+            counted.push(Second { sent, received });
+        }
+    }
+}
+
+/// The action of a trial, before and while it runs.
+pub(crate) struct Acting<'a> {
+    waiting: Option<&'a Action>,
+    running: Option<Child>,
+}
+
+impl<'a> Acting<'a> {
+    pub(crate) fn of(action: Option<&'a Action>) -> Self {
+        Self { waiting: action, running: None }
+    }
+
+    pub(crate) fn look(&mut self, elapsed_s: f64) {
+        let Some(action) = self.waiting.take_if(|action| elapsed_s >= action.at_s) else { return };
+        let mut command = Command::new("sh");
+        command.args(["-c", &action.command]).stdin(Stdio::null()).stdout(Stdio::null());
+        // A shell that does not start changes nothing in what is measured, and no reset is seen.
+        self.running = command.spawn().ok();
+    }
+
+    /// Not waited for without end: a command that hangs is ended.
+    pub(crate) fn end(self) {
+        if let Some(mut child) = self.running
+            && !matches!(child.try_wait(), Ok(Some(_)))
+        {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,600 @@
+//! Trials of the standard tests, each a run of its own.
+//!
+//! In goes a [`Test`]: a method, a profile, and where its trials are run ([`Place`]: by this process,
+//! or by the nodes of a cluster). Out comes the outcome of the method, or a comparison of two
+//! generators ([`Comparison`]). What a trial sends is made from the streams of the profile; what it
+//! measured is read from the reports of the runs.
+//!
+//! Does not know when a test is over, or what its next trial is: that is [`squall_method`]. Knows no
+//! command line, and of the nodes only the lines that their controller reads and writes.
+#![forbid(unsafe_code)]
+
+mod between;
+mod comparison;
+mod connections;
+mod here;
+mod journal;
+mod measured;
+mod nodes;
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    time::{Duration, Instant, SystemTime},
+};
+
+use serde_json::{Map, json};
+use squall_method::{
+    Action, Bench, Bounds, Estimate, Halt, Lane, Measured, Method, MostLoad, Outcome, Patience,
+    Recorded, Rig, RigLane, Runner, Second, Template, Trial, Watch,
+};
+use squall_options::{RunOptions, Time};
+use squall_profile::{Format, Mode, PacketSource, Profile, SizeLaw, Stream};
+use squall_units::{Nanos, Rate, RateUnit};
+
+pub use between::Between;
+pub use comparison::{Comparison, compare_results};
+use connections::loaded;
+use measured::measured;
+pub use nodes::Nodes;
+
+use squall::{Error, Session, report::Report};
+
+/// How often a running trial looks whether to stop.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What a trial of three nodes took more than one of a single machine (docs/guide/cluster.md):
+/// opening ports, agreeing on a start, and collecting reports.
+const NODES_S: f64 = 1.0;
+
+/// Where trials are run.
+pub enum Place<'a> {
+    /// By this process.
+    Here,
+    /// By the nodes of a cluster.
+    Nodes(&'a mut Nodes),
+}
+
+/// A run, as a trial asks for it.
+struct Job<'a> {
+    label: &'a str,
+    profile: Profile,
+    options: RunOptions,
+    action: Option<&'a Action>,
+    /// Streams are counted second by second until then; 0: they are not.
+    seconds_s: f64,
+    /// How long it takes, as far as that is known.
+    lasts_s: Option<f64>,
+}
+
+/// A run that came to its end.
+#[derive(Default)]
+struct Ran {
+    /// Of all that took part, by their names. This machine has none.
+    reports: Vec<(String, Report)>,
+    /// Nodes of which nothing is known, or not all, and why.
+    lost: BTreeMap<String, String>,
+    /// Of each stream.
+    seconds: BTreeMap<String, Vec<Second>>,
+}
+
+impl Place<'_> {
+    /// Runs it; `None`: it was stopped.
+    fn run(&mut self, job: Job<'_>, stop: &dyn Fn() -> bool) -> Result<Option<Ran>, Error> {
+        match self {
+            Self::Here => here::run(job, stop),
+            Self::Nodes(nodes) => nodes.run(job, stop),
+        }
+    }
+
+    /// The profile with ports that are open here, or those of nodes.
+    fn placed(&self, mut profile: Profile) -> Result<Profile, Error> {
+        if let Self::Nodes(nodes) = self {
+            nodes.place(&mut profile)?;
+        }
+        Ok(profile)
+    }
+
+    /// Places of ports, for the journal and the result; empty: all are here.
+    fn said(&self) -> String {
+        match self {
+            Self::Here => String::new(),
+            Self::Nodes(nodes) => nodes.said(),
+        }
+    }
+}
+
+/// A standard test, on the streams of a profile.
+#[derive(Clone, Debug)]
+pub struct Test {
+    pub method: Method,
+    pub profile: Profile,
+    /// Of each trial, but for its end.
+    pub options: RunOptions,
+    /// What a port sends at most, in frames or bits on the line; `None`: what its link carries.
+    pub most: Option<Rate>,
+    pub patience: Patience,
+    /// Trials are written to this file as they end. If it has some of the same test, they are not
+    /// run again.
+    pub journal: Option<PathBuf>,
+    /// For the outcome: what repeats it.
+    pub command: String,
+}
+
+impl Test {
+    fn trials<'a>(
+        &self,
+        place: Place<'a>,
+        stop: &'a dyn Fn() -> bool,
+    ) -> Result<Trials<'a>, Error> {
+        let profile = &self.profile;
+        let lacks = |what: &str, hint: &str| {
+            Err(Error::Usage(format!("{}: there {what} to test with\n  {hint}", profile.origin)))
+        };
+        if self.method.wants_flows() && profile.flows.is_none() {
+            return lacks("are no flows", "add [flows], a [[pool]] of clients and a [[template]]");
+        }
+        if self.method.wants_streams() && profile.streams.is_empty() {
+            return lacks("is no stream", "add a [[stream]] for each direction");
+        }
+        Trials::new(profile.clone(), self.options.clone(), place, stop)
+    }
+
+    fn rig(&self, trials: &Trials<'_>) -> Result<Rig, Error> {
+        // Who says the rates needs no most: more than any link carries.
+        let any = (!self.method.wants_rate()).then(|| Rate::pps(1_000_000_000_000));
+        trials.rig(self.most.or(any))
+    }
+
+    /// How long it takes, if the device carries half of what is offered at most.
+    ///
+    /// # Errors
+    /// Wrong settings, and a profile that no trial can send.
+    pub fn estimate(&self) -> Result<Estimate, Error> {
+        self.estimate_at(Place::Here)
+    }
+
+    /// As [`Test::estimate`], of trials that are run at `place`.
+    ///
+    /// # Errors
+    /// As [`Test::estimate`].
+    pub fn estimate_at(&self, place: Place<'_>) -> Result<Estimate, Error> {
+        let never = || false;
+        let more_s = match place {
+            Place::Here => 0.0,
+            Place::Nodes(_) => NODES_S,
+        };
+        let rig = self.rig(&self.trials(place, &never)?)?;
+        let estimate = self.method.estimate(&rig, self.patience).map_err(error)?;
+        let seconds = estimate.seconds + more_s * estimate.trials as f64;
+        Ok(Estimate { seconds, ..estimate })
+    }
+
+    /// Runs it; `stop` is asked several times a second.
+    ///
+    /// ```
+    /// use squall::{Format, Profile, RunOptions};
+    /// use squall_method::{Method, Patience, Unwatched, rfc2544};
+    /// use squall_trials::Test;
+    ///
+    /// // A device that carries 10,000 frames/s and holds 50, in virtual time.
+    /// let text = r#"
+    ///     ports.A = "loop:doc-test,virtual,drain=10kpps,buffer=50"
+    ///     [[stream]]
+    ///     name = "A to A"
+    ///     packet = "eth/ipv4/udp"
+    ///     rate = 1
+    /// "#;
+    /// let settings = rfc2544::Settings {
+    ///     tests: vec![rfc2544::Test::Throughput],
+    ///     frame_sizes: vec![64],
+    ///     trial_s: 1.0,
+    ///     ..Default::default()
+    /// };
+    /// let test = Test {
+    ///     method: Method::Rfc2544(settings),
+    ///     profile: Profile::parse(text, "example", Format::Toml)?,
+    ///     options: RunOptions::default(),
+    ///     most: Some("100kpps".parse()?),
+    ///     patience: Patience::default(),
+    ///     journal: None,
+    ///     command: String::new(),
+    /// };
+    /// let outcome = test.run(&mut Unwatched, &|| false)?;
+    /// let throughput = outcome.figure("throughput/64").unwrap().value;
+    /// assert!(throughput <= 10_000.0 && throughput > 9_950.0, "{throughput}");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Wrong settings, ports that do not open, a journal of another test.
+    pub fn run(&self, watch: &mut dyn Watch, stop: &dyn Fn() -> bool) -> Result<Outcome, Error> {
+        self.run_at(Place::Here, watch, stop)
+    }
+
+    /// As [`Test::run`], with trials at `place`.
+    ///
+    /// # Errors
+    /// As [`Test::run`]; a node that cannot be reached any more.
+    pub fn run_at(
+        &self,
+        place: Place<'_>,
+        watch: &mut dyn Watch,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Outcome, Error> {
+        let began = Began::now();
+        let said = place.said();
+        let mut runner = self.trials(place, stop)?;
+        let rig = self.rig(&runner)?;
+        let profile = self.profile.to_toml();
+        let (journal, known) = match &self.journal {
+            Some(path) => {
+                let head = journal::Head::new(&self.method, &rig, &profile, &said);
+                let (journal, known) = journal::Journal::open(path, &head)?;
+                (Some(journal), known)
+            }
+            None => (None, Vec::new()),
+        };
+        let mut watch = Journaled { journal, watch, failed: None };
+        let mut bench = Bench::new(&mut runner, &mut watch, self.patience).resume(known);
+        let done = self.method.run(&rig, &mut bench);
+        if let Some(error) = watch.failed {
+            return Err(error);
+        }
+        let mut outcome = began.told(done.map_err(error)?, profile, &self.command);
+        tell_places(&mut outcome, said);
+        Ok(outcome)
+    }
+
+    /// The outcome of a test that has not ended, with the trials so far.
+    pub fn so_far(&self, began: &Began, trials: Vec<Recorded>) -> Outcome {
+        began.told(self.method.so_far(trials), self.profile.to_toml(), &self.command)
+    }
+}
+
+/// When something began.
+pub struct Began(SystemTime, Instant);
+
+impl Began {
+    pub fn now() -> Self {
+        Self(SystemTime::now(), Instant::now())
+    }
+
+    /// The outcome with its circumstances.
+    fn told(&self, outcome: Outcome, profile: String, command: &str) -> Outcome {
+        let host = squall_machine::host().facts().map(|(name, value)| (name.to_owned(), value));
+        Outcome {
+            profile,
+            squall_version: env!("CARGO_PKG_VERSION").into(),
+            command: command.into(),
+            started: humantime::format_rfc3339_seconds(self.0).to_string(),
+            duration_s: self.1.elapsed().as_secs_f64(),
+            host: host.into(),
+            ..outcome
+        }
+    }
+}
+
+/// Which node has which port.
+fn tell_places(outcome: &mut Outcome, said: String) {
+    if !said.is_empty() {
+        outcome.host.insert("ports of nodes".into(), said);
+    }
+}
+
+/// Writes down each trial as it ends.
+struct Journaled<'a> {
+    journal: Option<journal::Journal>,
+    watch: &'a mut dyn Watch,
+    failed: Option<Error>,
+}
+
+impl Watch for Journaled<'_> {
+    fn begins(&mut self, trial: &Trial, number: usize) {
+        self.watch.begins(trial, number);
+    }
+
+    fn known(&mut self, recorded: &Recorded) {
+        self.watch.known(recorded);
+    }
+
+    fn searches(&mut self, bounds: Option<Bounds>) {
+        self.watch.searches(bounds);
+    }
+
+    fn ended(&mut self, recorded: &Recorded) -> bool {
+        let written = self.journal.as_mut().map_or(Ok(()), |journal| journal.add(recorded));
+        let goes_on = self.watch.ended(recorded);
+        self.failed = written.err();
+        goes_on && self.failed.is_none()
+    }
+}
+
+fn error(halt: Halt) -> Error {
+    match halt {
+        Halt::Usage(text) => Error::Usage(text),
+        Halt::Stopped => Error::Usage("stopped".into()),
+        Halt::Environment(text) => Error::Environment(text),
+    }
+}
+
+/// Runs trials with the streams of a profile.
+pub struct Trials<'a> {
+    profile: Profile,
+    options: RunOptions,
+    place: Place<'a>,
+    /// Whether to stop now.
+    stop: &'a dyn Fn() -> bool,
+    virtual_time: bool,
+    /// Of each port, bits per second; `None`: not known.
+    speeds: Vec<Option<u64>>,
+    /// A trial has begun before.
+    began: bool,
+}
+
+impl<'a> Trials<'a> {
+    /// `options` apply to each trial, but for its end.
+    ///
+    /// # Errors
+    /// Whose ports no trial can use.
+    pub fn new(
+        profile: Profile,
+        options: RunOptions,
+        place: Place<'a>,
+        stop: &'a dyn Fn() -> bool,
+    ) -> Result<Self, Error> {
+        let profile = place.placed(profile)?;
+        // Which CPUs and files there are, only a node knows of itself.
+        let options_here = match place {
+            Place::Here => options.clone(),
+            Place::Nodes(_) => RunOptions::default(),
+        };
+        let planned = Session::new(profile.clone()).with(options_here)?.check_only()?;
+        let speeds = match &place {
+            Place::Here => planned.limits.iter().map(|limit| limit.speed_bps).collect(),
+            Place::Nodes(nodes) => nodes.speeds(&profile),
+        };
+        Ok(Self {
+            profile,
+            options,
+            place,
+            stop,
+            virtual_time: planned.virtual_time,
+            speeds,
+            began: false,
+        })
+    }
+
+    /// The streams as a method uses them. `most`: what a port sends at most; `None`: what its link
+    /// carries.
+    ///
+    /// # Errors
+    /// A link of which nobody knows how much it carries.
+    pub fn rig(&self, most: Option<Rate>) -> Result<Rig, Error> {
+        let most = match most {
+            Some(rate) => most_load(rate)?,
+            None => MostLoad::BpsL1(self.link_bps()?),
+        };
+        let weights: Vec<f64> = self.profile.streams.iter().map(weight).collect();
+        let on_port = |port: usize| {
+            let streams = self.profile.streams.iter().zip(&weights);
+            streams.filter(|(stream, _)| stream.port == port).map(|(_, w)| w).sum::<f64>()
+        };
+        let lane = |(stream, weight): (&Stream, &f64)| RigLane {
+            stream: stream.name.clone(),
+            port: self.profile.ports[stream.port].name.clone(),
+            share: weight / on_port(stream.port),
+            ipv6: is_ipv6(stream),
+            longer: 0,
+        };
+        let lanes = self.profile.streams.iter().zip(&weights).map(lane).collect();
+        let ports = self.profile.ports.iter().map(|port| port.name.clone()).collect();
+        Ok(Rig { ports, lanes, most })
+    }
+
+    /// Bits per second of the slowest link that a stream leaves by.
+    fn link_bps(&self) -> Result<f64, Error> {
+        let sending = self.profile.streams.iter().map(|stream| stream.port);
+        let speed = |port: usize| {
+            self.speeds[port].ok_or_else(|| {
+                let port = &self.profile.ports[port];
+                let asked = match self.place {
+                    Place::Here => "",
+                    Place::Nodes(_) => " (--dry-run does not ask nodes)",
+                };
+                Error::Usage(format!(
+                    "port {} ({}): the speed of the link is not known{asked}\n  say what to offer \
+                     at most: --max-rate 1Gbps, or --max-rate 100kpps",
+                    port.name, port.address
+                ))
+            })
+        };
+        sending.map(speed).try_fold(f64::INFINITY, |least, speed| Ok(least.min(speed? as f64)))
+    }
+
+    /// The profile of one trial.
+    fn of(&self, trial: &Trial) -> Result<Profile, Halt> {
+        let mut profile = self.profile.clone();
+        profile.streams = trial
+            .lanes
+            .iter()
+            .map(|lane| self.stream(lane, trial.duration_s))
+            .collect::<Result<_, _>>()?;
+        profile.flows = match (&trial.flows, &self.profile.flows) {
+            (Some(load), Some(flows)) => Some(loaded(flows, load, trial.duration_s)?),
+            (Some(_), None) => return Err(Halt::Usage("the profile has no flows".into())),
+            (None, _) => None,
+        };
+        profile.replays.clear();
+        profile.attacks.clear();
+        // Bursts end by themselves; their last frame is not to be cut off.
+        let counted = trial.flows.is_none() && trial.lanes.iter().all(|lane| lane.frames.is_some());
+        profile.stop = squall_profile::Stop {
+            duration: (!counted).then(|| Nanos::from_secs_f64(trial.duration_s)),
+            ..Default::default()
+        };
+        Ok(profile)
+    }
+
+    fn stream(&self, lane: &Lane, duration_s: f64) -> Result<Stream, Halt> {
+        let stream = match &lane.template {
+            Some(template) => self.made(template)?,
+            None => {
+                let known = self.profile.streams.iter().find(|stream| stream.name == lane.stream);
+                let none = || Halt::Usage(format!("there is no stream {:?}", lane.stream));
+                known.cloned().ok_or_else(none)?
+            }
+        };
+        let rate = exact(lane.rate_fps).ok_or_else(|| {
+            Halt::Usage(format!(
+                "stream {:?}: {} frames/s cannot be sent",
+                lane.stream, lane.rate_fps
+            ))
+        })?;
+        let until = lane.duration_s.filter(|active| lane.start_s + active < duration_s);
+        Ok(Stream {
+            name: lane.name.clone(),
+            size: lane.frame_size.map_or(stream.size, SizeLaw::Fixed),
+            rate,
+            stages: Vec::new(),
+            mode: lane.frames.map_or(Mode::Continuous, Mode::Burst),
+            start_delay: Nanos::from_secs_f64(lane.start_s),
+            duration: until.map(Nanos::from_secs_f64),
+            after: None,
+            self_start: true,
+            next: None,
+            latency: lane.template.as_ref().is_none_or(|template| !template.plain),
+            ..stream
+        })
+    }
+
+    /// A stream that is not in the profile.
+    fn made(&self, template: &Template) -> Result<Stream, Halt> {
+        let ports = self.profile.ports.iter().map(|port| (port.name.clone(), json!(port.address)));
+        let stream = json!({
+            "port": template.port,
+            "packet": template.packet,
+            "vary": template.vary,
+            "rate": "1pps",
+        });
+        let text = json!({"ports": Map::from_iter(ports), "stream": [stream]}).to_string();
+        let profile = Profile::parse(&text, "<method>", Format::Json);
+        let mut streams = profile.map_err(|error| halt(error.into()))?.streams;
+        streams.pop().ok_or_else(|| Halt::Usage("a template is a stream".into()))
+    }
+
+    fn job<'t>(&self, trial: &'t Trial) -> Result<Job<'t>, Halt> {
+        let mut options = RunOptions { duration: None, packets: None, ..self.options.clone() };
+        if self.began {
+            // Each trial writes the same files.
+            options.force = Some(true);
+        }
+        // RFC 2544 §23: 2 s for frames that are on their way.
+        options.linger.get_or_insert(Time::from_secs(if self.virtual_time { 0 } else { 2 }));
+        Ok(Job {
+            label: &trial.label,
+            profile: self.of(trial)?,
+            options,
+            action: trial.action.as_ref(),
+            seconds_s: if trial.seconds { trial.duration_s } else { 0.0 },
+            lasts_s: Some(trial.duration_s),
+        })
+    }
+}
+
+impl Runner for Trials<'_> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, Halt> {
+        let job = self.job(trial)?;
+        self.began = true;
+        match self.place.run(job, self.stop).map_err(halt)? {
+            Some(ran) => measured(trial, ran).map_err(halt),
+            None => Err(Halt::Stopped),
+        }
+    }
+
+    fn rest(&mut self, seconds: f64) -> Result<(), Halt> {
+        let began = Instant::now();
+        while !self.virtual_time && began.elapsed().as_secs_f64() < seconds {
+            if (self.stop)() {
+                return Err(Halt::Stopped);
+            }
+            let left = Duration::from_secs_f64(seconds).saturating_sub(began.elapsed());
+            std::thread::sleep(left.min(PATIENCE));
+        }
+        Ok(())
+    }
+}
+
+fn halt(error: Error) -> Halt {
+    match error {
+        Error::Environment(_) | Error::Engine(_) => Halt::Environment(error.to_string()),
+        _ => Halt::Usage(error.to_string()),
+    }
+}
+
+/// How much of its port a stream has beside the others.
+fn weight(stream: &Stream) -> f64 {
+    let value = stream.rate.value();
+    if value.is_finite() && value > 0.0 { value } else { 1.0 }
+}
+
+/// Whether its outermost IP header is IPv6; of a capture's frames that is not known here.
+fn is_ipv6(stream: &Stream) -> bool {
+    let PacketSource::Layers(packet) = &stream.packet else { return false };
+    let mut names = packet.layers.iter().map(|layer| layer.header.name);
+    names.find(|name| name.starts_with("ipv")) == Some("ipv6")
+}
+
+fn most_load(rate: Rate) -> Result<MostLoad, Error> {
+    match rate.unit {
+        RateUnit::Pps => Ok(MostLoad::Fps(rate.value())),
+        // What a link carries is said in bits on the line.
+        RateUnit::BpsL1 | RateUnit::BpsL2 => Ok(MostLoad::BpsL1(rate.value())),
+        RateUnit::Percent | RateUnit::Max => Err(Error::Usage(format!(
+            "--max-rate {rate}: expected bits or frames per second, such as 1Gbps or 100kpps"
+        ))),
+    }
+}
+
+/// A millionth of a frame per second is exact enough, and never more than was asked for.
+fn exact(fps: f64) -> Option<Rate> {
+    const DEN: f64 = 1e6;
+    let num = (fps * DEN + 1e-3).floor();
+    let fits = num >= 1.0 && num < u64::MAX as f64;
+    fits.then(|| match fps.fract() == 0.0 {
+        true => Rate::pps(fps as u64),
+        false => Rate { num: num as u64, den: DEN as u64, unit: RateUnit::Pps },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_that_asks_for_it_is_counted_second_by_second()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let text = r#"
+            ports.A = "loop:seconds,drain=50pps,buffer=5"
+            [[stream]]
+            name = "A to A"
+            packet = "eth/ipv4/udp"
+            rate = 1
+        "#;
+        let profile = Profile::parse(text, "test", Format::Toml)?;
+        let never = || false;
+        let mut trials = Trials::new(profile, RunOptions::default(), Place::Here, &never)?;
+        let rig = trials.rig(Some("1000pps".parse()?))?;
+        let trial = Trial { seconds: true, ..rig.trial("overload".into(), 64, 1.0, 3.2) };
+        let measured = trials.run(&trial)?;
+        let lane = &measured.lanes[0];
+        assert!((2..=3).contains(&lane.seconds.len()), "{lane:?}");
+        let sum = |of: &dyn Fn(&Second) -> u64| lane.seconds.iter().map(of).sum::<u64>();
+        let (sent, received) = (sum(&|second| second.sent), sum(&|second| second.received));
+        assert!(sent > 0 && sent <= lane.sent && received <= lane.received, "{lane:?}");
+        assert!(received > 0 && received < sent, "{lane:?}");
+        let trial = Trial { seconds: false, ..rig.trial("overload".into(), 64, 1.0, 0.1) };
+        assert!(trials.run(&trial)?.lanes[0].seconds.is_empty());
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! Reports as a method wants them: that of this machine, or those of nodes.
+
+use std::collections::BTreeMap;
+
+use squall_method::{
+    Delay, FlowsMeasured, Lane, LaneMeasured, Measured, PortMeasured, ReceiverMeasured, Trial,
+};
+
+use crate::Ran;
+use squall::{
+    Error,
+    report::{
+        Distribution, PortReport, Reason, ReasonCode, ReceiverRx, Report, StreamReport,
+        VerdictStatus, flows::FlowsReport,
+    },
+};
+
+/// A node that began later than this part of its trial, and than [`LATE_NS`], did not keep its
+/// start.
+const LATE_PART: f64 = 0.01;
+const LATE_NS: f64 = 10e6;
+
+/// # Errors
+/// Reports that are not of one run.
+pub(crate) fn measured(trial: &Trial, mut ran: Ran) -> Result<Measured, Error> {
+    let whole = ran.whole()?;
+    let mut lane = |lane: &Lane| {
+        let stream = whole.streams.iter().find(|stream| stream.name == lane.name);
+        let measured = stream.map(|stream| ran.lane(lane.rate_fps, stream)).unwrap_or_default();
+        let seconds = ran.seconds.remove(&lane.name).unwrap_or_default();
+        LaneMeasured { seconds, ..measured }
+    };
+    let lanes = trial.lanes.iter().map(&mut lane).collect();
+    let mut measured = Measured { lanes, ..ran.apart_from_lanes(&whole) };
+    measured.not_kept.extend(ran.late(trial.duration_s));
+    Ok(measured)
+}
+
+/// Of a profile as it is.
+///
+/// # Errors
+/// Reports that are not of one run.
+pub(crate) fn measured_whole(ran: &Ran) -> Result<Measured, Error> {
+    let whole = ran.whole()?;
+    let lane = |stream: &StreamReport| ran.lane(stream.asked_pps.unwrap_or(stream.tx_pps), stream);
+    let signed = whole.streams.iter().filter(|stream| stream.rx.is_some());
+    let mut measured =
+        Measured { lanes: signed.map(lane).collect(), ..ran.apart_from_lanes(&whole) };
+    measured.not_kept.extend(ran.late(whole.duration_s));
+    Ok(measured)
+}
+
+impl Ran {
+    /// Its reports as one.
+    fn whole(&self) -> Result<Report, Error> {
+        match &self.reports[..] {
+            [(_, one)] => Ok(one.clone()),
+            [] => Ok(Report::default()),
+            all => squall_report::merge::whole(all.to_vec()).map_err(|apart| {
+                let text = format!("{apart}\n  try one version of Squall on all nodes");
+                Error::Environment(text)
+            }),
+        }
+    }
+
+    fn apart_from_lanes(&self, whole: &Report) -> Measured {
+        let flows = whole.flows.as_ref().and_then(flows_measured);
+        // A device that lets no connection through is no fault of the generator.
+        let tried = flows.as_ref().is_some_and(|flows| flows.attempted > 0);
+        let counts = |reason: &&Reason| !(tried && reason.code == ReasonCode::NotDone);
+        let reasons = whole.verdict.reasons.iter().filter(counts);
+        // First, as the others have reasons because of it.
+        let lost = self.lost.iter().map(|(node, why)| format!("node {node:?}: {why}"));
+        let mut not_kept: Vec<String> =
+            lost.chain(reasons.map(|reason| reason.text.clone())).collect();
+        if not_kept.is_empty() && whole.verdict.status == VerdictStatus::Interrupted {
+            not_kept.push("the run was interrupted".into());
+        }
+        Measured {
+            lanes: Vec::new(),
+            ports: self.ports(),
+            flows,
+            not_kept,
+            cpu_s: whole.cpu.user_s + whole.cpu.system_s,
+        }
+    }
+
+    /// Nodes that did not keep their start.
+    fn late(&self, lasts_s: f64) -> impl Iterator<Item = String> {
+        let limit_ns = LATE_NS.max(lasts_s * 1e9 * LATE_PART);
+        self.reports.iter().filter_map(move |(node, report)| {
+            let error_ns = report.start?.error_ns?;
+            (error_ns as f64 > limit_ns).then(|| {
+                format!(
+                    "node {node:?} began {:.1} ms after the agreed start",
+                    error_ns as f64 / 1e6
+                )
+            })
+        })
+    }
+
+    /// In the order of the profile. Nodes that share a port add up.
+    fn ports(&self) -> Vec<PortMeasured> {
+        let mut all: Vec<PortMeasured> = Vec::new();
+        for port in self.reports.iter().flat_map(|(_, report)| &report.ports) {
+            let place = all.iter().position(|one| one.name == port.name);
+            let place = place.unwrap_or_else(|| {
+                all.push(PortMeasured { name: port.name.clone(), ..PortMeasured::default() });
+                all.len() - 1
+            });
+            add(&mut all[place], port);
+        }
+        all
+    }
+
+    fn lane(&self, offered_fps: f64, stream: &StreamReport) -> LaneMeasured {
+        let rx = stream.rx.clone().unwrap_or_default();
+        let periods = rx.patterns.as_ref().and_then(|p| p.loss_period_packets.as_ref());
+        let (longest_loss, loss_periods) = match periods {
+            // Where nodes share a port, none of them sees what is lost in sequence: at most all.
+            _ if self.shared(&stream.name) => (rx.lost, u64::from(rx.lost > 0)),
+            Some(periods) => (periods.max, periods.count),
+            None => (rx.lost.min(1), u64::from(rx.lost > 0)),
+        };
+        LaneMeasured {
+            name: stream.name.clone(),
+            sent: stream.tx_packets,
+            received: rx.packets.saturating_sub(rx.duplicates),
+            lost: rx.lost,
+            duplicates: rx.duplicates,
+            reordered: rx.reordered,
+            offered_fps,
+            output_fps: self.output_fps(&stream.name),
+            delay: rx.latency_ns.as_ref().map(delay),
+            delay_bound_ns: rx.latency_bound_ns,
+            ipdv: rx.ipdv_ns.as_ref().map(delay),
+            longest_loss,
+            loss_periods,
+            receivers: rx.receivers.iter().map(receiver_measured).collect(),
+            ..LaneMeasured::default()
+        }
+    }
+
+    /// Ports and gaps of a stream, of each report that saw it come.
+    fn arrivals<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> impl Iterator<Item = (&'a [String], &'a Distribution)> {
+        let streams = self.reports.iter().flat_map(|(_, report)| &report.streams);
+        let received = streams.filter(move |stream| stream.name == name);
+        received.filter_map(|stream| stream.rx.as_ref()).filter_map(|rx| {
+            let gap = rx.arrival_gap_ns.as_ref().filter(|gap| gap.count > 0 && gap.mean > 0.0)?;
+            Some((&rx.ports[..], gap))
+        })
+    }
+
+    /// Whether nodes that share a port have received a stream.
+    fn shared(&self, name: &str) -> bool {
+        let mut ports: Vec<_> = self.arrivals(name).flat_map(|(ports, _)| ports).collect();
+        ports.sort();
+        ports.windows(2).any(|two| two[0] == two[1])
+    }
+
+    /// Frames per second as they came. Nodes that share a port have a part of its frames each, and
+    /// their rates add up; of several ports it is the mean over all frames.
+    fn output_fps(&self, name: &str) -> Option<f64> {
+        let mut ports: BTreeMap<&[String], (u64, f64)> = BTreeMap::new();
+        for (at, gap) in self.arrivals(name) {
+            let (count, fps) = ports.entry(at).or_default();
+            *count += gap.count;
+            *fps += 1e9 / gap.mean;
+        }
+        if let [(_, fps)] = ports.values().collect::<Vec<_>>()[..] {
+            return Some(*fps);
+        }
+        let count: f64 = ports.values().map(|(count, _)| *count as f64).sum();
+        let time: f64 = ports.values().map(|(count, fps)| *count as f64 / fps).sum();
+        (time > 0.0).then(|| count / time)
+    }
+}
+
+fn add(all: &mut PortMeasured, port: &PortReport) {
+    all.sent += port.tx.packets;
+    all.received += port.rx.packets;
+    all.foreign += port.rx.unsigned_packets + port.rx.foreign_packets;
+}
+
+fn flows_measured(flows: &FlowsReport) -> Option<FlowsMeasured> {
+    let client = flows.total.client.as_ref()?;
+    let sides = [Some(client), flows.total.server.as_ref()];
+    let tcp =
+        |name: &str| -> u64 { sides.iter().flatten().filter_map(|side| side.tcp.get(name)).sum() };
+    let bad = client.http.iter().filter(|(class, _)| !matches!(class.as_str(), "2xx" | "3xx"));
+    let tls = client.tls.iter().flat_map(|tls| tls.failed.values());
+    let steady = client.steady.as_ref();
+    let server = flows.total.server.as_ref().and_then(|server| server.steady.as_ref());
+    Some(FlowsMeasured {
+        attempted: client.attempted,
+        established: client.established,
+        completed: client.completed,
+        failed: client.failed.clone(),
+        errors: client.protocol_errors.values().chain(bad.map(|(_, n)| n)).chain(tls).sum(),
+        peak_active: client.peak_active,
+        completed_cps: steady.map_or(client.cps, |steady| steady.completed_cps),
+        goodput_bps: steady.map_or(client.goodput_bps, |steady| steady.goodput_bps)
+            + server.map_or(0.0, |server| server.goodput_bps),
+        received_octets: client.received_octets,
+        tcp_sent_octets: tcp("sent") + tcp("retransmit_octets"),
+        tcp_resent_octets: tcp("retransmit_octets"),
+        setup: client.setup_ns.as_ref().map(delay),
+        first_byte: client.first_byte_ns.as_ref().map(delay),
+        transaction: client.transaction_ns.as_ref().map(delay),
+        duration: client.duration_ns.as_ref().map(delay),
+    })
+}
+
+fn receiver_measured(receiver: &ReceiverRx) -> ReceiverMeasured {
+    ReceiverMeasured {
+        port: receiver.port.clone(),
+        received: receiver.packets,
+        lost: receiver.lost,
+        delay: receiver.latency_ns.as_ref().map(delay),
+    }
+}
+
+fn delay(distribution: &Distribution) -> Delay {
+    Delay {
+        min: distribution.min,
+        mean: distribution.mean,
+        p50: distribution.p50,
+        p90: distribution.p90,
+        p99: distribution.p99,
+        p999: distribution.p999,
+        max: distribution.max,
+    }
+}

@@ -1,0 +1,468 @@
+//! Trials on the nodes of a cluster. Their controller is a process of its own, which lives as long
+//! as the test, so that nodes and clocks are set up once: it gets each trial's profile as a line of
+//! JSON, and answers with the nodes' reports (`squall.cluster._trials` in Python).
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io::{BufRead, BufReader, Write},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use squall_method::Second;
+use squall_options::RunOptions;
+use squall_profile::Profile;
+
+use crate::{Job, PATIENCE, Ran, here::Acting};
+use squall::{Error, report::Report};
+use squall_port::Address;
+
+/// How long the controller may take.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Until all nodes are up.
+    ready: Duration,
+    /// Without a line while a trial runs: it sends several a second.
+    silent: Duration,
+    /// Of a trial, until it begins: opening ports, files that nodes lack.
+    begin: Duration,
+    /// Of a trial, beyond its own time.
+    more: Duration,
+    /// Once it is to end.
+    end: Duration,
+}
+
+const LIMITS: Limits = Limits {
+    ready: Duration::from_secs(300),
+    silent: Duration::from_secs(30),
+    begin: Duration::from_secs(600),
+    more: Duration::from_secs(150),
+    end: Duration::from_secs(30),
+};
+
+/// Lines of the controller's errors that are kept.
+const WORDS: usize = 20;
+
+/// A node's port.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct NodePort {
+    node: String,
+    address: String,
+    speed_bps: Option<u64>,
+}
+
+/// A port of the inventory, and where it is.
+type Places = Vec<(String, Vec<NodePort>)>;
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Ask<'a> {
+    Trial {
+        label: &'a str,
+        profile: Value,
+        /// Of files that the profile names.
+        folder: &'a Path,
+        options: &'a RunOptions,
+        linger_s: f64,
+    },
+    Stop {},
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    /// Nodes are up: where the inventory has which port.
+    Ready {
+        version: String,
+        ports: Places,
+    },
+    /// Since the start; negative before it, `null` while nobody knows when that is.
+    Elapsed(Option<f64>),
+    Done {
+        reports: BTreeMap<String, Report>,
+        lost: BTreeMap<String, String>,
+    },
+    Refused {
+        text: String,
+        /// It is the user's to correct, not the machines'.
+        usage: bool,
+    },
+}
+
+/// The nodes of a cluster, as long as this lives; then those end that were started for it.
+pub struct Nodes {
+    controller: Child,
+    asks: Option<ChildStdin>,
+    answers: Receiver<String>,
+    words: Arc<Mutex<VecDeque<String>>>,
+    places: Places,
+    limits: Limits,
+}
+
+impl Nodes {
+    /// Starts the controller, and waits until the nodes are up.
+    ///
+    /// # Errors
+    /// A controller that does not start, an inventory that is wrong, a node that is not there.
+    pub fn start(controller: Command, stop: &dyn Fn() -> bool) -> Result<Self, Error> {
+        Self::within(LIMITS, controller, stop)
+    }
+
+    fn within(
+        limits: Limits,
+        mut controller: Command,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Self, Error> {
+        let program = controller.get_program().to_string_lossy().into_owned();
+        // A group of its own: an interrupt from the terminal is for this process, which asks the
+        // controller to stop, and still gets the results.
+        controller.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut controller = controller.process_group(0).spawn().map_err(|error| {
+            Error::Environment(format!(
+                "cannot run {program}: {error}\n  try pip install 'squall[cluster]', or \
+                 SQUALL_PYTHON=/path/to/python"
+            ))
+        })?;
+        let (asks, words) = (controller.stdin.take(), Arc::default());
+        let answers = listen(&mut controller, &words);
+        let places = Places::new();
+        let mut nodes = Self { controller, asks, answers, words, places, limits };
+        nodes.wait_ready(stop)?;
+        Ok(nodes)
+    }
+
+    fn wait_ready(&mut self, stop: &dyn Fn() -> bool) -> Result<(), Error> {
+        let end = Instant::now() + self.limits.ready;
+        while Instant::now() < end {
+            match self.answer(PATIENCE)? {
+                Some(Answer::Ready { version, ports }) => {
+                    self.places = ports;
+                    return same_version(&version);
+                }
+                Some(Answer::Refused { text, usage }) => return Err(refused(text, usage)),
+                _ if stop() => return Err(Error::Usage("stopped".into())),
+                _ => {}
+            }
+        }
+        Err(self.hangs("until the nodes are up", self.limits.ready))
+    }
+
+    /// Ports of the inventory, in its order.
+    pub fn ports(&self) -> impl Iterator<Item = &str> {
+        self.places.iter().map(|(port, _)| port.as_str())
+    }
+
+    /// `A = node1/af_packet:eth1`, of each port.
+    pub(crate) fn said(&self) -> String {
+        let place = |place: &NodePort| format!("{}/{}", place.node, place.address);
+        let port = |(port, places): &(String, Vec<NodePort>)| {
+            let places: Vec<String> = places.iter().map(place).collect();
+            format!("{port} = {}", places.join(" + "))
+        };
+        self.places.iter().map(port).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Puts the profile's ports on nodes.
+    pub(crate) fn place(&self, profile: &mut Profile) -> Result<(), Error> {
+        for port in &mut profile.ports {
+            let Some((_, places)) = self.places.iter().find(|(name, _)| *name == port.name) else {
+                let known: Vec<&str> = self.ports().collect();
+                return Err(Error::Usage(format!(
+                    "{}: the inventory has no port {:?}: it has {}\n  try {} = \"NODE/ADDRESS\" \
+                     below [ports] of the inventory",
+                    profile.origin,
+                    port.name,
+                    known.join(", "),
+                    port.name,
+                )));
+            };
+            if let Some(place) = places.iter().find(|place| has_own_time(&place.address)) {
+                return Err(Error::Usage(format!(
+                    "port {} of node {:?} ({}) is on virtual time, which nodes do not share\n  try \
+                     a port of real time, or the test without --nodes",
+                    port.name, place.node, place.address
+                )));
+            }
+            let nodes: Vec<&str> = places.iter().map(|place| place.node.as_str()).collect();
+            port.address = format!("{}:{}", squall_port::elsewhere::KIND, nodes.join("+"));
+        }
+        Ok(())
+    }
+
+    /// What the link of each port of the profile carries, bits per second: that of all nodes which
+    /// share it.
+    pub(crate) fn speeds(&self, profile: &Profile) -> Vec<Option<u64>> {
+        let speed = |port: &squall_profile::Port| {
+            let (_, places) = self.places.iter().find(|(name, _)| *name == port.name)?;
+            places.iter().map(NodePort::speed_bps).sum()
+        };
+        profile.ports.iter().map(speed).collect()
+    }
+
+    /// As [`crate::Place::run`].
+    pub(crate) fn run(
+        &mut self,
+        job: Job<'_>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Ran>, Error> {
+        let origin = Path::new(&job.profile.origin);
+        let folder = origin.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let linger = job.options.linger.map_or(Duration::ZERO, Duration::from);
+        self.ask(&Ask::Trial {
+            label: job.label,
+            profile: job.profile.to_value(),
+            folder: folder.unwrap_or(Path::new(".")),
+            options: &job.options,
+            linger_s: linger.as_secs_f64(),
+        })?;
+        let mut acting = Acting::of(job.action);
+        let lasts = job.lasts_s.map(|seconds| Duration::from_secs_f64(seconds) + linger);
+        let done = self.attend(lasts, &mut acting, stop);
+        acting.end();
+        let Some((reports, lost)) = done? else { return Ok(None) };
+        let seconds = seconds(reports.values(), job.seconds_s);
+        Ok(Some(Ran { reports: reports.into_iter().collect(), lost, seconds }))
+    }
+
+    /// Until a trial has ended, which takes as long as `lasts` where that is known; `None`: it was
+    /// stopped.
+    fn attend(
+        &mut self,
+        lasts: Option<Duration>,
+        acting: &mut Acting<'_>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Of>, Error> {
+        let began = Instant::now();
+        let (mut heard, mut started, mut stopped) = (began, false, false);
+        let longest_s = lasts.map(|lasts| (lasts + self.limits.more).as_secs_f64());
+        loop {
+            let answer = self.answer(PATIENCE)?;
+            if answer.is_some() {
+                heard = Instant::now();
+            }
+            match answer {
+                Some(Answer::Elapsed(Some(elapsed_s))) if elapsed_s >= 0.0 => {
+                    if let Some(limit_s) = longest_s.filter(|limit_s| elapsed_s > *limit_s) {
+                        let limit = Duration::from_secs_f64(limit_s);
+                        return Err(self.hangs("until a trial ended", limit));
+                    }
+                    started = true;
+                    acting.look(elapsed_s);
+                }
+                Some(Answer::Done { .. } | Answer::Refused { .. }) if stopped => return Ok(None),
+                Some(Answer::Done { reports, lost }) => return Ok(Some((reports, lost))),
+                Some(Answer::Refused { text, usage }) => return Err(refused(text, usage)),
+                None if heard.elapsed() > self.limits.silent => {
+                    return Err(self.hangs("while a trial ran", self.limits.silent));
+                }
+                Some(Answer::Elapsed(_) | Answer::Ready { .. }) | None => {}
+            }
+            if !started && began.elapsed() > self.limits.begin {
+                return Err(self.hangs("until a trial began", self.limits.begin));
+            }
+            if stop() && !stopped {
+                self.ask(&Ask::Stop {})?;
+                stopped = true;
+            }
+        }
+    }
+
+    fn ask(&mut self, ask: &Ask<'_>) -> Result<(), Error> {
+        let text = serde_json::to_string(ask)
+            .map_err(|error| Error::Usage(format!("cannot write the trial: {error}")))?;
+        let written = self.asks.as_mut().map(|asks| writeln!(asks, "{text}"));
+        match written {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.ended()),
+        }
+    }
+
+    /// What the controller says; `None`: nothing within the time.
+    fn answer(&mut self, patience: Duration) -> Result<Option<Answer>, Error> {
+        match self.answers.recv_timeout(patience) {
+            Ok(line) => match serde_json::from_str(&line) {
+                Ok(answer) => Ok(Some(answer)),
+                Err(error) => {
+                    let shown: String = line.chars().take(200).collect();
+                    Err(self.fault(&format!("answered {shown:?}: {error}")))
+                }
+            },
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(self.ended()),
+        }
+    }
+
+    fn hangs(&mut self, what: &str, limit: Duration) -> Error {
+        self.fault(&format!("did not answer {what}, within {:.0} s", limit.as_secs_f64()))
+    }
+
+    /// It is of no use any more, and is not waited for.
+    fn fault(&mut self, what: &str) -> Error {
+        let _ = self.controller.kill();
+        let said = self.last_words();
+        Error::Environment(format!(
+            "the controller of the nodes {what}{said}\n  try squall cluster status INVENTORY.toml"
+        ))
+    }
+
+    /// It has ended by itself; it says why as any command does.
+    fn ended(&mut self) -> Error {
+        let status = wait(&mut self.controller, self.limits.end);
+        let said = self.last_words();
+        // After what Ray may have to say.
+        let text = said.rsplit_once("\nsquall: ").map(|(_, text)| text.to_owned());
+        match (status.and_then(|status| status.code()), text) {
+            (Some(2), Some(text)) => Error::Usage(text),
+            (Some(_), Some(text)) => Error::Environment(text),
+            _ => {
+                let how = status.map_or("has closed its output".into(), |s| format!("ended: {s}"));
+                self.fault(&how)
+            }
+        }
+    }
+
+    fn last_words(&self) -> String {
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        words.iter().map(|line| format!("\n{line}")).collect()
+    }
+}
+
+/// The nodes' reports, and those that were lost.
+type Of = (BTreeMap<String, Report>, BTreeMap<String, String>);
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        // At the end of its input it stops what runs, ends the nodes that it has started, and ends.
+        self.asks = None;
+        if wait(&mut self.controller, self.limits.end).is_none() {
+            let _ = self.controller.kill();
+            let _ = self.controller.wait();
+        }
+    }
+}
+
+impl NodePort {
+    fn speed_bps(&self) -> Option<u64> {
+        let mut address = self.address.parse::<Address>().ok()?;
+        let said = address.take::<squall_units::Rate>("speed", "a rate").ok().flatten();
+        said.map(|speed| speed.value() as u64).or(self.speed_bps)
+    }
+}
+
+/// Files have a time of their own, and ports that ask for it.
+fn has_own_time(address: &str) -> bool {
+    address.starts_with("pcap:") || address.split([':', ',']).any(|part| part == "virtual")
+}
+
+fn same_version(found: &str) -> Result<(), Error> {
+    let own = env!("CARGO_PKG_VERSION");
+    if found == own {
+        return Ok(());
+    }
+    Err(Error::Environment(format!(
+        "this is squall {own}, and its Python package is {found}\n  try pip install \
+         'squall[cluster]=={own}', or SQUALL_PYTHON=/path/to/python"
+    )))
+}
+
+fn refused(text: String, usage: bool) -> Error {
+    if usage { Error::Usage(text) } else { Error::Environment(text) }
+}
+
+/// Lines of the controller's output, as they come; those of its errors go to `words`.
+fn listen(controller: &mut Child, words: &Arc<Mutex<VecDeque<String>>>) -> Receiver<String> {
+    let (told, answers) = channel();
+    let (output, errors) = (controller.stdout.take(), controller.stderr.take());
+    let words = words.clone();
+    let errors = thread::spawn(move || {
+        let lines = errors.map(BufReader::new).into_iter().flat_map(BufRead::lines);
+        for line in lines.map_while(Result::ok) {
+            let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+            if words.len() == WORDS {
+                words.pop_front();
+            }
+            words.push_back(line);
+        }
+    });
+    thread::spawn(move || {
+        let lines = output.map(BufReader::new).into_iter().flat_map(BufRead::lines);
+        for line in lines.map_while(Result::ok) {
+            if told.send(line).is_err() {
+                return;
+            }
+        }
+        // What it said last is known before its end is. Others may have its errors open still.
+        let end = Instant::now() + Duration::from_secs(1);
+        while !errors.is_finished() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(5));
+        }
+    });
+    answers
+}
+
+/// Its exit status; `None`: it goes on after the limit.
+fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let end = Instant::now() + limit;
+    loop {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        if Instant::now() > end {
+            return None;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Frames of streams second by second, from the samples of the nodes: these are taken at other
+/// instants on each, and between two of them frames are taken for even. A second counts that all
+/// nodes have samples of.
+fn seconds<'a>(
+    reports: impl Iterator<Item = &'a Report> + Clone,
+    end_s: f64,
+) -> BTreeMap<String, Vec<Second>> {
+    let last = |report: &Report| report.series.last().map_or(0.0, |sample| sample.t_s);
+    // The last sample of a trial may be a moment before its end.
+    let whole = (reports.clone().map(last).fold(end_s, f64::min) + 0.05).max(0.0) as usize;
+    let mut all: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
+    for report in reports {
+        let mut since_s = 0.0;
+        for sample in &report.series {
+            for stream in &sample.streams {
+                let of_none = || vec![[0.0; 2]; whole];
+                let counts = all.entry(stream.name.clone()).or_insert_with(of_none);
+                spread(counts, (since_s, sample.t_s), [stream.tx_pps, stream.rx_pps]);
+            }
+            since_s = sample.t_s;
+        }
+    }
+    let second = |[sent, received]: [f64; 2]| Second {
+        sent: sent.round() as u64,
+        received: received.round() as u64,
+    };
+    let counted =
+        |(name, counts): (_, Vec<[f64; 2]>)| (name, counts.into_iter().map(second).collect());
+    all.into_iter().map(counted).collect()
+}
+
+/// Adds the frames of a span of time to its seconds.
+fn spread(counts: &mut [[f64; 2]], (from_s, to_s): (f64, f64), pps: [f64; 2]) {
+    let (first, last) = (from_s.max(0.0) as usize, to_s.max(0.0).ceil() as usize);
+    for (second, count) in counts.iter_mut().enumerate().take(last).skip(first) {
+        let at = second as f64;
+        let part = (to_s.min(at + 1.0) - from_s.max(at)).max(0.0);
+        (0..2).for_each(|i| count[i] += pps[i] * part);
+    }
+}
+
+#[cfg(test)]
+mod tests;

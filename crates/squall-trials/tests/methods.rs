@@ -1,0 +1,145 @@
+//! Standard tests against devices of which all is known, in virtual time: what a method finds is what
+//! the device is.
+
+use squall::{Format, Profile, RunOptions};
+use squall_method::{Limit, Method, Outcome, Patience, Status, Unwatched, capacity, rfc2544};
+use squall_trials::Test;
+use squall_units::SplitMix64;
+
+/// Devices for each property; SQUALL_DEVICES for more.
+fn devices() -> u64 {
+    std::env::var("SQUALL_DEVICES").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
+}
+
+/// Numbers of a device: the same for each run.
+struct Draw(SplitMix64);
+
+impl Draw {
+    fn among(&mut self, least: u64, most: u64) -> u64 {
+        least + self.0.draw() % (most - least + 1)
+    }
+}
+
+fn run(name: &str, device: &str, most: &str, settings: rfc2544::Settings) -> Outcome {
+    find(name, device, most, Method::Rfc2544(settings))
+}
+
+fn find(name: &str, device: &str, most: &str, method: Method) -> Outcome {
+    let text = format!(
+        "ports.A = \"loop:methods-{name},virtual,{device}\"\n[[stream]]\nname = \"A\"\npacket = \
+         \"eth/ipv4/udp\"\nrate = 1\n"
+    );
+    let test = Test {
+        method,
+        profile: Profile::parse(&text, "test", Format::Toml).unwrap(),
+        options: RunOptions::default(),
+        most: Some(most.parse().unwrap()),
+        patience: Patience::default(),
+        journal: None,
+        command: String::new(),
+    };
+    test.run(&mut Unwatched, &|| false).unwrap()
+}
+
+fn settings(tests: &[rfc2544::Test], size: u32) -> rfc2544::Settings {
+    rfc2544::Settings {
+        tests: tests.to_vec(),
+        frame_sizes: vec![size],
+        trial_s: 1.0,
+        latency_s: 0.5,
+        latency_trials: 1,
+        bursts: 1,
+        burst_s: 10.0,
+        overload_s: 0.5,
+        ..Default::default()
+    }
+}
+
+const SIZES: [u32; 4] = [64, 128, 594, 1518];
+
+#[test]
+fn throughput_buffer_and_delay_are_those_of_the_device() {
+    use rfc2544::Test::{BackToBack, Latency, Recovery, Throughput};
+    for seed in 1..=devices() {
+        let mut draw = Draw(SplitMix64(seed));
+        let capacity = draw.among(500, 9_900) as f64;
+        let (buffer, delay) = (draw.among(1, 600), draw.among(0, 3_000_000));
+        let size = SIZES[draw.among(0, 3) as usize];
+        // Half of them carry bits, not frames.
+        let bits = draw.0.draw().is_multiple_of(2);
+        let device = match bits {
+            true => format!(
+                "drain={}bps,buffer={},delay={delay}",
+                capacity as u64 * u64::from(size) * 8,
+                buffer * u64::from(size)
+            ),
+            false => format!("drain={capacity}pps,buffer={buffer},delay={delay}"),
+        };
+        let tests = [Throughput, Latency, BackToBack, Recovery];
+        let outcome = run(&format!("a{seed}"), &device, "10kpps", settings(&tests, size));
+        let value = |name: &str| outcome.figure(&format!("{name}/{size}")).map(|f| f.value);
+        let about = format!("seed {seed}: {device}, {size} octets: {:?}", outcome.figures);
+        assert_eq!(outcome.verdict.status, Status::Measured, "{about}");
+        let throughput = value("throughput").unwrap();
+        assert!(throughput <= capacity && throughput >= capacity * 0.995, "{about}");
+        // At the throughput a frame waits for none but itself.
+        let alone = delay as f64 + (1e9 / capacity).ceil();
+        assert!((value("latency.min").unwrap() - alone).abs() <= 1.0, "{alone} {about}");
+        assert!((value("latency").unwrap() - alone).abs() <= 1.0, "{alone} {about}");
+        // A burst that ends before the search does tells nothing.
+        let burst = outcome.figure(&format!("back-to-back/{size}"));
+        if burst.is_some_and(|burst| burst.limit == Limit::Device) {
+            let found = value("buffer").unwrap();
+            assert!((found - buffer as f64).abs() <= 1.0, "{found} {about}");
+        }
+        // Its queue is full when the overload ends, and drains at once.
+        assert!(value("recovery").unwrap() <= 2.0 / (capacity / 2.0), "{about}");
+    }
+}
+
+#[test]
+fn loss_at_random_is_within_its_interval() {
+    let devices = devices() * 2;
+    let mut within = 0;
+    for seed in 1..=devices {
+        let mut draw = Draw(SplitMix64(seed + 1_000));
+        let loss = draw.among(1, 300) as f64 / 1000.0;
+        let device = format!("drop={loss},seed={seed}");
+        let settings = rfc2544::Settings {
+            loss_step: 0.5,
+            resolution: 0.5,
+            ..settings(&[rfc2544::Test::FrameLoss], 64)
+        };
+        let outcome = run(&format!("l{seed}"), &device, "5kpps", settings);
+        let found = outcome.figure("loss@100%/64").unwrap();
+        within += u64::from((found.value - loss).abs() <= found.uncertainty);
+    }
+    assert!(within * 10 >= devices * 9, "{within} of {devices}");
+}
+
+#[test]
+fn a_device_that_carries_all_is_only_said_to_carry_what_was_offered() {
+    let tests = [rfc2544::Test::Throughput, rfc2544::Test::BackToBack];
+    let outcome = run("all", "delay=10", "10kpps", settings(&tests, 64));
+    let found = outcome.figure("throughput/64").unwrap();
+    assert_eq!((found.value, found.limit), (10_000.0, Limit::Offered));
+    assert!(outcome.figure("back-to-back/64").is_none() && !outcome.notes.is_empty());
+}
+
+#[test]
+fn a_table_holds_as_many_flows_as_are_found() {
+    for seed in 1..=devices() {
+        let mut draw = Draw(SplitMix64(seed + 2_000));
+        let holds = draw.among(1, 4_000);
+        let settings = capacity::Settings {
+            of: vec![capacity::Of::Table],
+            max_table: 4_000,
+            ..Default::default()
+        };
+        let device = format!("table={holds}");
+        let outcome = find(&format!("t{seed}"), &device, "10kpps", Method::Capacity(settings));
+        let found = outcome.figure("table").unwrap();
+        assert_eq!(found.value, holds as f64, "{device}: {:?}", outcome.trials);
+        assert_eq!(found.limit == Limit::Offered, holds == 4_000, "{found:?}");
+    }
+}
