@@ -122,7 +122,7 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
         load: of,
         sides,
         of_profile: Vec::new(),
-        conversations: None,
+        scripts: Vec::new(),
         notes: Vec::new(),
     };
     let address = "loop:flows".parse().expect("an address");

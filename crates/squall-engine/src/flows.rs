@@ -817,7 +817,8 @@ impl Out {
                 (self.counters.packets - before.0, self.counters.octets - before.1);
             outlet.audit_left(turn.clock.since_start(at).0, packets, octets, longest);
             if let Some(due) = self.owed {
-                outlet.left(turn.clock.since_start(at).0, due);
+                let at = turn.clock.since_start(at).0;
+                outlet.left(at, outlet.lag(at), due);
             }
             if self.uncertain > 0 {
                 outlet.audit_uncertain(std::mem::take(&mut self.uncertain));

@@ -46,12 +46,12 @@ impl PortPace {
         traffic
     }
 
-    /// Frames left at `at`, the first of which was due at `due`: no later than an allowance, or the
-    /// rest becomes lag before any more may follow. A sender that was stopped after it had decided
+    /// Frames left at `at`, when the clock lagged by `lag`, and the first of them was due at `due`: no
+    /// later than an allowance, or the rest becomes lag before any more may follow. A sender that was stopped after it had decided
     /// what to send sends that late, and may not add as much again at once.
     #[inline]
-    pub fn left(&self, at: u64, due: u64, allowance: Allowance) {
-        let late = self.clock.traffic(at).saturating_sub(due);
+    pub fn left(&self, at: u64, lag: u64, due: u64, allowance: Allowance) {
+        let late = at.saturating_sub(lag).saturating_sub(due);
         if late > allowance.0 && self.clock.hurries_since().is_none() {
             self.owing(at, due, 0, allowance);
         }
@@ -103,9 +103,10 @@ mod tests {
                     next += MS / 100;
                 }
                 if next > first {
-                    pace.left(now, first, allowance);
+                    pace.left(now, pace.clock.lag(now), first, allowance);
                 }
             }
+            drop(auditor);
             let worst = pace.audit.worst(now, true).unwrap();
             assert!(!worst.is_excess(), "stopped again for {again} ps: {worst:?}");
         }

@@ -928,7 +928,8 @@ impl Replayer {
                     let times = (before, after);
                     let due = out.credit(chunk, frames, times, (self.clock, self.warp), outlet);
                     if let Some(due) = due.filter(|_| self.late == Late::Smooth) {
-                        outlet.left(self.clock.since_start(after).0, due.0);
+                        let at = self.clock.since_start(after).0;
+                        outlet.left(at, outlet.lag(at), due.0);
                     }
                 } else {
                     if out.under_way == 0 {

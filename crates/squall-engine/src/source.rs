@@ -263,6 +263,7 @@ impl Outlets {
         for outlet in &mut self.0 {
             outlet.passed = at.saturating_sub(outlet.came);
             outlet.came = at;
+            outlet.auditor.pass(bin(at));
             if outlet.shared {
                 let owed = std::mem::replace(&mut outlet.owed, u64::MAX).min(at);
                 outlet.horizon = outlet.pace.owing(at, owed, outlet.passed, outlet.allowance);
@@ -375,10 +376,11 @@ impl Outlet {
         self.pace.clock.real(due)
     }
 
-    /// Paced frames have left at `at`, the first of which was due at `due`, without lag.
+    /// Paced frames have left at `at`, when traffic time was less by `lag`, and the first of them was
+    /// due at `due`, without lag.
     #[inline]
-    pub fn left(&self, at: u64, due: u64) {
-        self.pace.left(at, due, self.allowance);
+    pub fn left(&self, at: u64, lag: u64, due: u64) {
+        self.pace.left(at, lag, due, self.allowance);
     }
 
     /// By how much traffic time is less than real time.

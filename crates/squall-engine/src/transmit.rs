@@ -609,7 +609,9 @@ impl Transmitter {
         }
     }
 
-    /// Whether the port was full and lent no slots.
+    /// Whether the port was full and lent no slots. By itself: in the middle of a turn it costs more
+    /// instructions for each frame.
+    #[inline(never)]
     fn schedule_and_fill(
         &mut self,
         turn: &mut Turn<'_>,
@@ -893,7 +895,7 @@ impl Transmitter {
         if oldest != u64::MAX {
             self.audit.left_in_row((first, oldest), (took, newest), packets_of_all);
             if self.paced {
-                outlet.left(took, oldest);
+                outlet.left(took, lag, oldest);
             }
         }
         if !virtual_time {

@@ -76,6 +76,12 @@ impl Even {
         if self.0 & HURRY == 0 { REGAIN } else { REGAIN_IN_A_HURRY }
     }
 
+    /// [`REGAIN`] is a constant for the compiler: there is no division in it.
+    #[inline]
+    fn lag_of(self, left: u64) -> u64 {
+        if self.0 & HURRY == 0 { left / REGAIN } else { left / REGAIN_IN_A_HURRY }
+    }
+
     fn at(self) -> u64 {
         self.0 & !HURRY
     }
@@ -85,7 +91,7 @@ impl Even {
         // Mostly there is none.
         match self.at().checked_sub(at) {
             None => 0,
-            Some(left) => left / self.part(),
+            Some(left) => self.lag_of(left),
         }
     }
 

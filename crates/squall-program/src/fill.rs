@@ -307,15 +307,35 @@ impl Program {
         meta: &mut [TxMeta],
         places: &P,
     ) {
-        let spoils = self.spoils();
+        if self.spoils() {
+            return self.copy_spoiled(owner, base, stride, meta, places);
+        }
         places.each_slot(base, stride, meta, |slot, m| {
-            let (mut intact, hole) = match (m.owner == owner, spoils) {
-                (false, _) => (0, None),
-                (true, false) => (m.mark, None),
-                (true, true) => (m.mark & 0xffff, Some((m.mark >> 16) as usize)),
-            };
-            // A signature at the end of a shorter frame stands where this one has payload.
-            if let Some(hole) = hole {
+            let intact = if m.owner == owner { m.mark } else { 0 };
+            if intact < m.len {
+                self.copy(slot, intact as usize, m.len as usize);
+            }
+            m.owner = owner;
+            m.cut = self.cut;
+            m.mark = intact.max(m.len);
+        });
+    }
+
+    /// As [`Program::copy_stale`], where signatures overwrite payload.
+    fn copy_spoiled<P: Places + ?Sized>(
+        &self,
+        owner: u32,
+        base: &mut [u8],
+        stride: usize,
+        meta: &mut [TxMeta],
+        places: &P,
+    ) {
+        places.each_slot(base, stride, meta, |slot, m| {
+            let mut intact = 0;
+            if m.owner == owner {
+                intact = m.mark & 0xffff;
+                // A signature at the end of a shorter frame stands where this one has payload.
+                let hole = (m.mark >> 16) as usize;
                 slot[hole..hole + signature::LEN]
                     .copy_from_slice(&self.template[hole..hole + signature::LEN]);
             }
@@ -325,7 +345,7 @@ impl Program {
             }
             m.owner = owner;
             m.cut = self.cut;
-            m.mark = if spoils { intact | (m.len - signature::LEN as u32) << 16 } else { intact };
+            m.mark = intact | (m.len - signature::LEN as u32) << 16;
         });
     }
 

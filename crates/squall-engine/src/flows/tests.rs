@@ -67,7 +67,7 @@ fn flows_of(load: Load) -> PlanFlows {
         load,
         sides: vec![side(0, Role::Clients), side(1, Role::Servers)],
         of_profile: Vec::new(),
-        conversations: None,
+        scripts: Vec::new(),
         notes: Vec::new(),
     }
 }
