@@ -1424,7 +1424,7 @@ impl Run {
     /// The open flows of TCP that this run plays, each with its port; more than `most` if there are
     /// more, not all of them then.
     pub fn open_flows(&self, most: usize) -> Vec<(usize, OpenFlow)> {
-        self.running.open_flows(most)
+        squall_engine::open_flows(&self.running, most)
     }
 
     /// From now on no flow takes frames of these senders, and nobody answers them.
@@ -1451,7 +1451,9 @@ impl Run {
             false => Nanos(self.started_ns()),
         };
         let (start, would_end) = (self.running.start(), self.would_end());
-        let outcome = self.running.finish()?;
+        let mut outcome = self.running.finish()?;
+        let mut replayed: Vec<Replayed> = outcome.take();
+        replayed.sort_by_key(|replayed| replayed.number);
         let totals = {
             let names = names.iter().map(String::as_str);
             let wall_offset_ns = if self.virtual_time { 0 } else { squall_machine::wall_offset() };
@@ -1481,7 +1483,7 @@ impl Run {
                     let of = &plan.replays[one.number as usize];
                     of.fixed && of.name == name
                 };
-                let replayed = outcome.replayed.iter().find(named)?;
+                let replayed = replayed.iter().find(named)?;
                 replayed.course.instant(time.into()).map(Picos::as_nanos)
             });
             attacks = prepared.reports(
@@ -1511,7 +1513,7 @@ impl Run {
             agreed: self.agreed,
             expected: self.expected,
             began: outcome.began,
-            replays: outcome.replayed.into_iter().map(ended).collect(),
+            replays: replayed.into_iter().map(ended).collect(),
             attacks,
             criteria: &self.criteria,
             failed: self.failed,
