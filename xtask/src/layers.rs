@@ -440,6 +440,14 @@ const TABLE: &[Row] = &[
     },
 ];
 
+/// Crates that have a size to keep: lines of src, tests aside, and what to do about more.
+const BUDGETS: &[(&str, usize, &str)] = &[(
+    "squall",
+    4500,
+    "the facade runs a profile: what looks at the machine goes to squall-machine, what makes the \
+     report to squall-record, what runs several sessions to a crate above",
+)];
+
 /// The only crates that may hold unsafe code.
 const UNSAFE_ALLOWED: &[&str] = &["squall-port-linux", "squall-port-dpdk", "squall-py"];
 
@@ -462,6 +470,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
                         .filter_map(|to| wrong_arrow(row, &package.name, to)),
                 );
                 wrong.extend(wrong_calls(row, package)?);
+                wrong.extend(over_budget(&package.name, lines(package)?));
             }
             None => wrong.push(format!(
                 "{}: this crate is in no row of the layers\n  expected: a row in \
@@ -470,7 +479,21 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
             )),
         }
     }
+    wrong.extend(unknown(&packages));
     Ok(wrong)
+}
+
+/// Crates that the table names and nobody has.
+fn unknown(packages: &[Package]) -> Vec<String> {
+    let named = TABLE.iter().flat_map(|row| row.crates.iter().chain(row.may_use));
+    let mut unknown: Vec<_> =
+        named.filter(|name| packages.iter().all(|package| package.name != **name)).collect();
+    unknown.sort();
+    unknown.dedup();
+    let line = |name: &&str| {
+        format!("{name}: no such crate\n  expected: none in xtask/src/layers.rs, either")
+    };
+    unknown.into_iter().map(line).collect()
 }
 
 struct Package {
@@ -576,6 +599,24 @@ fn wrong_calls(row: &Row, package: &Package) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
+fn over_budget(name: &str, lines: usize) -> Option<String> {
+    let (_, most, what) = BUDGETS.iter().find(|(of, ..)| *of == name)?;
+    (lines > *most).then(|| format!("{name}: {lines} lines, expected at most {most}\n  {what}"))
+}
+
+/// Of its libraries and binaries, without tests.
+fn lines(package: &Package) -> Result<usize, String> {
+    let mut lines = 0;
+    for root in &package.roots {
+        for file in rust_files(Path::new(root).parent().ok_or("a crate root without a folder")?)? {
+            let text =
+                std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+            lines += text.lines().take_while(|line| !line.contains("#[cfg(test)]")).count();
+        }
+    }
+    Ok(lines)
+}
+
 fn rust_files(folder: &Path) -> Result<Vec<std::path::PathBuf>, String> {
     let mut files = vec![];
     for entry in std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))? {
@@ -630,6 +671,14 @@ mod tests {
         ] {
             assert_eq!(verdict(from, to), None, "{from} -> {to}");
         }
+    }
+
+    #[test]
+    fn a_crate_over_its_budget_is_named_with_what_to_do() {
+        assert_eq!(over_budget("squall-ids", 1_000_000), None);
+        assert_eq!(over_budget("squall", 4500), None);
+        let text = over_budget("squall", 4501).expect("a line too many");
+        assert!(text.starts_with("squall: 4501 lines, expected at most 4500\n  "), "{text}");
     }
 
     #[test]

@@ -209,7 +209,7 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
             trigger: args.memory.trigger.clone(),
             beside: false,
         }),
-        ..Session::listen_on(&ports)?.with(run)?
+        ..Session::new(squall_machine::ports::listening(&ports)?).with(run)?
     };
     let end = End {
         after_s: after.map(|time| time.0.as_secs_f64()),

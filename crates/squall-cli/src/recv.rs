@@ -222,7 +222,10 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
         received: options.packets.take().map(|count| count.0),
         ..End::default()
     };
-    let session = Session::listen_on(&unpromiscuous(&args.port, args.no_promiscuous_mode))?;
+    let session = Session::new(squall_machine::ports::listening(&unpromiscuous(
+        &args.port,
+        args.no_promiscuous_mode,
+    ))?);
     let session =
         Session { command: command_line(), flows: Some(args.settings()), ..session.with(options)? };
     let annotate = |report: &mut Report| {

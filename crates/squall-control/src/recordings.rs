@@ -15,7 +15,7 @@ use squall_pcap::{CaptureReader, Packet};
 use squall_port_linux::shared;
 
 use squall::{
-    Capture, Error, RunOptions, Session,
+    Capture, Error, Profile, RunOptions, Session,
     driving::{Driven, Start},
 };
 use squall_options::Time;
@@ -79,7 +79,7 @@ impl Recordings {
             linger: Some(Time::default()),
             ..RunOptions::default()
         };
-        let listen = Session::listen(wanted.ports);
+        let listen = Session::new(Profile::listening(wanted.ports));
         let session =
             Session { options, capture: Some(capture), command: command.into(), ..listen };
         let driven = start.start(name, session)?;

@@ -5,22 +5,23 @@
 //! brought to its end before more begins, so that a load of more than the machine carries costs
 //! arrivals (they are counted as late), and no throughput.
 
-use std::{collections::VecDeque, num::NonZeroU64};
+use std::{collections::VecDeque, num::NonZeroU64, ops::Range};
 
 use rustix::thread::set_current_timer_slack;
 use squall_flows::{
-    Came, FrameOutput, Load, LoadError, Near, Role, Side, SideSettings, Statistics, Whose, Wrap,
+    Came, FrameOutput, Load, LoadError, Near, OpenFlow, Role, Side, SideSettings, Statistics,
+    Whose, Wrap,
 };
-use squall_plan::{After, FlowSide, Part, Plan, PlanFlows};
+use squall_plan::{After, FlowSide, Part, Plan, PlanFlows, SourceId};
 use squall_port::{BATCH, Hosts, PortFacts, RxBatch, SendError, Timestamps, TxBatch};
 use squall_units::{Cut, Division, FCS_LEN, L1_OVERHEAD, Nanos, Picos};
 
 use crate::{
-    Clock, Counters, OpenFlows, PortTx, Snapshot, SourceKind,
+    Clock, Counters, PortTx, Running, Snapshot,
     clock::{Stalls, Watch},
     command::{Action, Command, Content},
     relay::Relay,
-    source::{Member, Outlets, Rest, Sink, Source, Turn},
+    source::{Member, Outlets, Rest, Shown, Sink, Source, Turn},
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 
@@ -317,7 +318,7 @@ impl Player {
                 filled: 0,
                 done: 0,
                 blocked: Blocked::default(),
-                counters: PortTx { port, source: SourceKind::Flows, ..PortTx::default() },
+                counters: PortTx { port, source: SourceId::FLOWS, ..PortTx::default() },
                 uncertain: 0,
                 owed: None,
             },
@@ -397,6 +398,36 @@ impl Player {
     fn is_full(&self) -> bool {
         self.ports.iter().any(|port| port.out.is_full())
     }
+}
+
+/// Open flows of TCP of the load that is played.
+#[derive(Clone, Debug, Default)]
+struct OpenFlows {
+    /// The most records that any side has.
+    pub(crate) records: u32,
+    /// Each with its port.
+    flows: Vec<(usize, OpenFlow)>,
+}
+
+/// Records of flows that are looked at in one answer: some 100 us of a worker's time.
+const RECORDS_AT_ONCE: u32 = 4096;
+
+/// The open flows of TCP that are played, each with its port; no more than `most` and those of the
+/// part in which that is reached.
+///
+/// In parts, as [`Running::received_flows`]: what ends or begins meanwhile may be missing.
+pub fn open_flows(running: &Running, most: usize) -> Vec<(usize, OpenFlow)> {
+    let mut all = Vec::new();
+    for from in (0..u32::MAX - RECORDS_AT_ONCE).step_by(RECORDS_AT_ONCE as usize) {
+        let end = from + RECORDS_AT_ONCE;
+        let parts: Vec<OpenFlows> = running.show(&(from..end));
+        let more = parts.iter().any(|part| part.records > end);
+        all.extend(parts.into_iter().flat_map(|part| part.flows));
+        if !more || all.len() > most {
+            break;
+        }
+    }
+    all
 }
 
 impl Source for Player {
@@ -565,13 +596,16 @@ impl Source for Player {
         into.acts |= self.ports.iter().any(|port| !port.clients && port.side.acts());
     }
 
-    fn open_flows(&self, now: Nanos, from: u32, most: u32, into: &mut OpenFlows) {
+    fn show(&self, now: Nanos, records: Range<u32>) -> Option<Shown> {
         let now = if self.clock == Clock::Virtual { self.virtual_now } else { now };
+        let mut open = OpenFlows::default();
         for port in &self.ports {
-            into.records = into.records.max(port.side.records());
-            let open = port.side.look(now, from, most);
-            into.flows.extend(open.map(|flow| (port.port, flow)));
+            open.records = open.records.max(port.side.records());
+            let most = records.end - records.start;
+            let here = port.side.look(now, records.start, most);
+            open.flows.extend(here.map(|flow| (port.port, flow)));
         }
+        Some(Box::new(open))
     }
 
     fn sink(&mut self, port: usize) -> Option<&mut dyn Sink> {

@@ -23,7 +23,7 @@ mod wheel;
 mod worker;
 
 pub use clock::{Clock, Stalls};
-pub use flows::FlowStats;
+pub use flows::{FlowStats, open_flows};
 pub use generate::can_be_generated;
 pub use pacing::PortPacing;
 pub use replay::Replayed;
@@ -32,6 +32,5 @@ pub use supervisor::{
     EngineError, LinkChanges, MakeTap, Outcome, Ready, Running, Settings, Take, ready, start,
 };
 pub use worker::{
-    Busy, Counters, OpenFlows, PortRx, PortTx, QueueCounters, ReceivedFlows, Snapshot, SourceKind,
-    StreamTx,
+    Busy, Counters, PortRx, PortTx, QueueCounters, ReceivedFlows, Snapshot, StreamTx,
 };

@@ -12,7 +12,7 @@ use std::{
 };
 
 use squall_measure::fingerprint;
-use squall_plan::{Part, PlanReplay};
+use squall_plan::{Part, PlanReplay, SourceId};
 use squall_port::{BATCH, Fate, SendError};
 use squall_profile::Late;
 use squall_program::{
@@ -25,10 +25,10 @@ use squall_stats::Fingerprint;
 use squall_units::{Cut, FCS_LEN, Nanos, Picos};
 
 use crate::{
-    Clock, Counters, PortTx, Snapshot, SourceKind,
+    Clock, Counters, PortTx, Snapshot,
     clock::Stalls,
     command::{Action, Command, Rate},
-    source::{Budget, Member, Outlet, Outlets, Rest, Source, Turn},
+    source::{Budget, Member, Outlet, Outlets, Rest, Shown, Source, Turn},
     transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 
@@ -314,7 +314,7 @@ impl Replayer {
                 audit: Audit::new(0.0),
                 counters: PortTx {
                     port,
-                    source: SourceKind::Replay(number),
+                    source: SourceId::replay(number),
                     fingerprint: fingerprint.then(Fingerprint::default),
                     ..PortTx::default()
                 },
@@ -1211,14 +1211,14 @@ impl Source for Replayer {
         into.tx.extend(self.ports().map(PortTx::sent));
     }
 
-    fn take_result(&mut self) -> Option<Replayed> {
+    fn leave(&mut self) -> Option<Shown> {
         let reader = self.source.take()?;
         let mut course = std::mem::take(&mut self.course);
         course.held = match self.paused {
             _ if self.waits => Some(0),
             since => since.map(|since| self.next_of_schedule(self.warp.schedule(since.0))),
         };
-        Some(Replayed {
+        Some(Box::new(Replayed {
             number: self.number,
             source: reader,
             error: self.error.take(),
@@ -1226,7 +1226,7 @@ impl Source for Replayer {
             dry: self.dry,
             course,
             stretched: self.stretched.as_nanos(),
-        })
+        }))
     }
 }
 
@@ -1602,7 +1602,7 @@ mod tests {
             (10, 0),
             "by the instants that the port told, and the pause"
         );
-        let replayed = t.replayer.take_result().unwrap();
+        let replayed = t.replayer.leave().unwrap().downcast::<Replayed>().unwrap();
         assert_eq!((replayed.source.sent()[0].successful, replayed.source.loops()), (10, 1));
     }
 
@@ -1619,7 +1619,7 @@ mod tests {
         t.replayer.close(&mut t.outlets);
         let port = t.replayer.ports().next().unwrap();
         assert_eq!((port.packets, port.errors, port.not_sent.len()), (3, 0, 0));
-        let replayed = t.replayer.take_result().unwrap();
+        let replayed = t.replayer.leave().unwrap().downcast::<Replayed>().unwrap();
         assert_eq!((replayed.source.sent()[0].attempted, replayed.source.loops()), (3, 0));
     }
 }

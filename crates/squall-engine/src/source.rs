@@ -3,7 +3,7 @@
 //! A worker has one list of [`Source`]s. Each round it lets every source hand over what is due by
 //! the ports' [`Outlet`]s, which sources share; what is received goes to the first who claims it.
 
-use std::{io, sync::Arc};
+use std::{any::Any, io, ops::Range, sync::Arc};
 
 use squall_plan::Part;
 use squall_port::{CommonClock, Fate, Link, LinkState, RxBatch, SendError, TxBatch, TxQueue};
@@ -14,12 +14,14 @@ use squall_program::{
 use squall_units::{Cut, Nanos, Picos};
 
 use crate::{
-    Clock, Counters, OpenFlows, Snapshot,
+    Clock, Counters, Snapshot,
     clock::{Stalls, Watch},
     command::Command,
     pacing::PortPace,
-    replay::Replayed,
 };
+
+/// A value of a source, for whoever knows what the source is: the worker only passes it on.
+pub(crate) type Shown = Box<dyn Any + Send>;
 
 /// Makes frames: the streams of a worker, a replay, its share of the flows. A worker knows of none
 /// which it is.
@@ -84,11 +86,13 @@ pub(crate) trait Source {
     /// Adds its counters alone.
     fn counters(&self, into: &mut Counters);
 
-    /// Adds the open flows of TCP among `most` records from number `from` on.
-    fn open_flows(&self, _now: Nanos, _from: u32, _most: u32, _into: &mut OpenFlows) {}
+    /// What it has to show while it runs, of its records with these numbers; a value of its own.
+    fn show(&self, _now: Nanos, _records: Range<u32>) -> Option<Shown> {
+        None
+    }
 
-    /// Of captures that were replayed, how far they came; once, after it is closed.
-    fn take_result(&mut self) -> Option<Replayed> {
+    /// What it leaves behind; a value of its own. Once, after it is closed.
+    fn leave(&mut self) -> Option<Shown> {
         None
     }
 

@@ -1,8 +1,10 @@
 //! Starts the workers of a plan, talks to them, and gathers what they counted.
 
 use std::{
+    any::Any,
     collections::BTreeSet,
     io,
+    ops::Range,
     sync::{
         Arc,
         mpsc::{self, RecvTimeoutError},
@@ -12,7 +14,7 @@ use std::{
 };
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use squall_flows::{Arrival, Ignored, Load, OpenFlow, Target};
+use squall_flows::{Arrival, Ignored, Load, Target};
 use squall_measure::{Measure, Receiver, flow::Link};
 use squall_plan::{Change, Part, Placement, Plan, PlanFlows, PlanStream};
 use squall_port::{
@@ -25,7 +27,7 @@ use squall_replay::Reader;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, Counters, OpenFlows, ReceivedFlows, Snapshot,
+    Clock, Counters, ReceivedFlows, Snapshot,
     after::{Afters, Waiting, is_awaited},
     clock::Watch,
     command::{Action, Command, Content, Rate},
@@ -34,8 +36,8 @@ use crate::{
     generate::{Driver, one_kind},
     pacing::{PortPace, PortPacing},
     relay::{Relay, relays},
-    replay::{Feed, Replayed, Replayer},
-    source::{Budget, Outlet, Outlets, Source},
+    replay::{Feed, Replayer},
+    source::{Budget, Outlet, Outlets, Shown, Source},
     streams::Streams,
     worker::{Idle, Inflow, Message, QueueFlows, Receiving, Waker, Worker},
 };
@@ -202,14 +204,14 @@ pub struct Running {
 }
 
 /// What a worker brings home.
-type Home = (Snapshot, Vec<Replayed>);
+type Home = (Snapshot, Vec<Shown>);
 
 /// What a run came to.
 #[derive(Debug)]
 pub struct Outcome {
     pub workers: Vec<Snapshot>,
-    /// In the order of the plan; one whose reader failed is not among them.
-    pub replayed: Vec<Replayed>,
+    /// What sources have left: [`Outcome::take`].
+    left: Vec<Shown>,
     /// From the start to the last departure.
     pub duration: Nanos,
     /// What the interfaces counted meanwhile, port by port.
@@ -224,6 +226,20 @@ pub struct Outcome {
     pub pacing: Vec<PortPacing>,
 }
 
+impl Outcome {
+    /// What sources have left that is a `T`; once.
+    pub fn take<T: Any>(&mut self) -> Vec<T> {
+        let (of_it, others): (Vec<_>, _) =
+            std::mem::take(&mut self.left).into_iter().partition(|left| left.is::<T>());
+        self.left = others;
+        of_it.into_iter().filter_map(of_type).collect()
+    }
+}
+
+fn of_type<T: Any>(shown: Shown) -> Option<T> {
+    shown.downcast().ok().map(|of_it| *of_it)
+}
+
 /// What happened to the link of a port during a run; nothing where it has none.
 #[derive(Clone, Debug, Default)]
 pub struct LinkChanges {
@@ -234,8 +250,6 @@ pub struct LinkChanges {
 
 /// Flows in one answer of a worker: some 100 us of its time.
 const FLOWS_AT_ONCE: usize = 2048;
-/// Records of flows that are looked at in one answer.
-const RECORDS_AT_ONCE: u32 = 4096;
 /// Ahead of the first departure: time for every worker to be there.
 const HEAD_START: Nanos = Nanos(20_000_000);
 
@@ -752,22 +766,10 @@ impl Running {
         all
     }
 
-    /// The open flows of TCP that are played, each with its port; no more than `most` and those of
-    /// the part in which that is reached.
-    ///
-    /// In parts, as [`Running::received_flows`]: what ends or begins meanwhile may be missing.
-    pub fn open_flows(&self, most: usize) -> Vec<(usize, OpenFlow)> {
-        let mut all = Vec::new();
-        for from in (0..u32::MAX).step_by(RECORDS_AT_ONCE as usize) {
-            let parts: Vec<OpenFlows> =
-                self.ask(|reply| Message::Played(from, RECORDS_AT_ONCE, reply));
-            let more = parts.iter().any(|part| part.records > from + RECORDS_AT_ONCE);
-            all.extend(parts.into_iter().flat_map(|part| part.flows));
-            if !more || all.len() > most {
-                break;
-            }
-        }
-        all
+    /// What sources have to show of their records with these numbers: those that show a `T`.
+    pub fn show<T: Any>(&self, records: &Range<u32>) -> Vec<T> {
+        let shown = self.ask(|reply| Message::Show(records.clone(), reply));
+        shown.into_iter().flatten().filter_map(of_type).collect()
     }
 
     /// From now on no flow takes frames of these senders, and nobody answers them.
@@ -1123,13 +1125,12 @@ impl Running {
         }
         // Before the queues are closed: taking a program off an interface can reset its link.
         let links = self.links();
-        let (mut workers, mut replayed) = (Vec::new(), Vec::new());
+        let (mut workers, mut left) = (Vec::new(), Vec::new());
         for (index, worker) in self.end().into_iter().enumerate() {
-            let (snapshot, replays) = worker.map_err(|_| EngineError::Panic(index))?;
+            let (snapshot, of_sources) = worker.map_err(|_| EngineError::Panic(index))?;
             workers.push(snapshot);
-            replayed.extend(replays);
+            left.extend(of_sources);
         }
-        replayed.sort_by_key(|replayed| replayed.number);
         // When the queues have ended, too: what they have to say is then all there.
         let notes = self.ports.iter().flat_map(|port| port.notes()).collect();
         let last = workers.iter().flat_map(|w| &w.tx).map(|t| t.last).max().unwrap_or(self.start);
@@ -1138,7 +1139,7 @@ impl Running {
         let began = self.afters.as_ref().map_or_else(Vec::new, |afters| afters.began(end));
         Ok(Outcome {
             workers,
-            replayed,
+            left,
             duration: last.saturating_sub(self.start),
             interfaces,
             links,

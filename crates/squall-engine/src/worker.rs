@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     io,
+    ops::Range,
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
@@ -13,9 +14,8 @@ use std::{
 };
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use squall_flows::OpenFlow;
 use squall_measure::{FlowCount, Receiver, StreamCounters, track::Key};
-use squall_plan::Part;
+use squall_plan::{Part, SourceId};
 use squall_port::{BATCH, CommonClock, Filter, RxBatch, RxFrame, RxQueue, Tap, monotonic};
 use squall_profile::Stop;
 use squall_program::pace::Pacing;
@@ -28,27 +28,16 @@ use crate::{
     clock::{SLEEP_MARGIN, SPIN, Stalls, Watch, preempted, rest, thread_cpu_time},
     command::{Action, Command},
     flows::FlowStats,
-    replay::Replayed,
-    source::{Budget, Outlets, Rest, Source, Turn, earlier_of_others},
+    source::{Budget, Outlets, Rest, Shown, Source, Turn, earlier_of_others},
     supervisor::end_of,
 };
-
-/// What a source makes its frames of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SourceKind {
-    #[default]
-    Streams,
-    /// Captures, by their number in the plan; attacks, too, as frames.
-    Replay(u32),
-    Flows,
-}
 
 /// Counters of what one source sends by one port on one worker. Frames that the port took for good;
 /// octets with FCS.
 #[derive(Clone, Debug, Default)]
 pub struct PortTx {
     pub port: usize,
-    pub source: SourceKind,
+    pub source: SourceId,
     pub packets: u64,
     pub octets: u64,
     /// GSO frames that were handed over whole, and the frames that they became, which are among
@@ -210,15 +199,6 @@ pub struct ReceivedFlows {
     pub flows: Vec<(usize, FlowCount)>,
 }
 
-/// Open flows of TCP of the load that is played.
-#[derive(Clone, Debug, Default)]
-pub struct OpenFlows {
-    /// The most records that any side has.
-    pub(crate) records: u32,
-    /// Each with its port.
-    pub flows: Vec<(usize, OpenFlow)>,
-}
-
 impl From<&Snapshot> for Counters {
     fn from(snapshot: &Snapshot) -> Self {
         let seen = |rx: &PortRx| QueueCounters::of(rx.port, &rx.seen);
@@ -257,8 +237,8 @@ pub(crate) enum Message {
     Snapshot(bool, Reply<Snapshot>),
     /// Of each queue at most so many flows (the second) from that number on (the first).
     Flows(usize, usize, Reply<Vec<QueueFlows>>),
-    /// Of each side's records of flows so many (the second) from that number on (the first).
-    Played(u32, u32, Reply<OpenFlows>),
+    /// What its sources have to show of their records with these numbers.
+    Show(Range<u32>, Reply<Vec<Shown>>),
     /// The end: counters go home.
     Finish,
 }
@@ -642,15 +622,15 @@ macro_rules! turn {
 const NEVER: Picos = Picos(u64::MAX);
 
 impl Worker {
-    /// Runs to the end and gives the counters.
-    pub fn run(mut self) -> (Snapshot, Vec<Replayed>) {
+    /// Runs to the end and gives the counters, and what its sources leave.
+    pub fn run(mut self) -> (Snapshot, Vec<Shown>) {
         while !self.finished {
             self.turn();
         }
         self.rx.iter_mut().filter_map(|rx| rx.tap.as_mut()).for_each(|tap| tap.finish());
         let preempted = preempted();
-        let replayed = self.sources.iter_mut().filter_map(|source| source.take_result()).collect();
-        (Snapshot { preempted, ..self.snapshot(true, std::mem::take) }, replayed)
+        let left = self.sources.iter_mut().filter_map(|source| source.leave()).collect();
+        (Snapshot { preempted, ..self.snapshot(true, std::mem::take) }, left)
     }
 
     /// Mailbox, receive, send, rest.
@@ -907,12 +887,9 @@ impl Worker {
                 Message::Flows(from, most, reply) => {
                     let _ = reply.send(self.flows(from, most));
                 }
-                Message::Played(from, most, reply) => {
-                    let mut open = OpenFlows::default();
-                    for source in &self.sources {
-                        source.open_flows(now, from, most, &mut open);
-                    }
-                    let _ = reply.send(open);
+                Message::Show(records, reply) => {
+                    let show = |source: &Box<dyn Source>| source.show(now, records.clone());
+                    let _ = reply.send(self.sources.iter().filter_map(show).collect());
                 }
                 Message::Finish => self.finish(now),
                 Message::Command(command) => self.apply(&command, now),

@@ -5,6 +5,7 @@ use std::io;
 use squall_plan::PortLimits;
 use squall_port::{Address, Port, PortFacts, Segmentation, fault::Faults};
 use squall_port_linux::{InterfaceInfo, Permissions};
+use squall_profile::Profile;
 use squall_units::Nanos;
 
 use crate::{
@@ -33,12 +34,22 @@ pub fn open(address: &str, wanted: Wanted) -> Result<OpenPort, Error> {
     }
 }
 
+/// A profile that receives on ports that are called as their addresses, as far as these tell them
+/// apart.
+///
+/// # Errors
+/// [`Error::Usage`] for a port that is there twice: each of its frames would be counted twice.
+pub fn listening<A: AsRef<str>>(addresses: &[A]) -> Result<Profile, Error> {
+    let names = names(addresses)?;
+    Ok(Profile::listening(names.into_iter().zip(addresses.iter().map(AsRef::as_ref))))
+}
+
 /// What a report calls ports to receive on: as they were typed, without options as long as that
 /// tells them apart.
 ///
 /// # Errors
 /// [`Error::Usage`] for a port that is there twice: each of its frames would be counted twice.
-pub fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error> {
+fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error> {
     let mut seen: Vec<String> = Vec::new();
     for address in addresses.iter().map(AsRef::as_ref) {
         let Some(what) = only_once(address)? else { continue };

@@ -15,6 +15,7 @@ pub mod flows;
 mod place;
 mod rate;
 pub mod replays;
+mod source;
 mod survey;
 pub mod text;
 
@@ -32,6 +33,7 @@ pub use compile::compile;
 pub use diff::Change;
 pub use flows::{FlowSide, PlanFlows, PlannedLoad, PlannedPool, PlannedTemplate, Spoken};
 pub use replays::PlanReplay;
+pub use source::SourceId;
 pub use squall_options::Multiplier;
 pub use survey::survey;
 

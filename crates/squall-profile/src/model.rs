@@ -26,6 +26,23 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Ports (name, address) that receive, and nothing is sent. Such a run ends when it is stopped;
+    /// what is lost is then what is missing between the first and the last sequence number of a
+    /// stream.
+    pub fn listening<N: Into<String>, A: Into<String>>(
+        ports: impl IntoIterator<Item = (N, A)>,
+    ) -> Self {
+        let port = |(name, address): (N, A)| Port {
+            name: name.into(),
+            address: address.into(),
+            at: At::default(),
+        };
+        let ports = ports.into_iter().map(port).collect();
+        Self { origin: "<listen>".into(), ports, ..Self::default() }
+    }
+}
+
+impl Profile {
     pub const DEFAULT_SEED: u64 = 1;
 
     /// The seed that random choices are made with.

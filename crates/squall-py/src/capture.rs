@@ -82,7 +82,9 @@ pub fn capture(
         options: RunOptions { filter, force: Some(force), ..RunOptions::default() },
         capture: Some(Capture { options, ..squall::Capture::default() }),
         command: "python".into(),
-        ..Session::listen_on(&ports).map_err(to_py)?
+        ..Session::new(
+            squall_machine::ports::listening(&ports).map_err(|error| to_py(error.into()))?,
+        )
     };
     let mut run = py.detach(|| session.open()?.start()).map_err(to_py)?;
     let (mut before, mut since) = (0, Instant::now());

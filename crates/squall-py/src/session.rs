@@ -68,7 +68,9 @@ impl Session {
                 .map_err(|e: String| PyValueError::new_err(format!("sequence = {e}")))?,
             ..FlowSettings::default()
         };
-        let session = squall::Session::listen_on(&ports).map_err(to_py)?;
+        let session = squall::Session::new(
+            squall_machine::ports::listening(&ports).map_err(|error| to_py(error.into()))?,
+        );
         run_by(squall::Session { flows: Some(settings), ..session }, options)
     }
 

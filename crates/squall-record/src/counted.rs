@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use squall_engine::{PortRx, PortTx, Snapshot, SourceKind as Made, StreamTx};
+use squall_engine::{PortRx, PortTx, Snapshot, StreamTx};
 use squall_measure::{Foreign, StreamRx as Seen};
-use squall_plan::{Plan, PlanStream};
+use squall_plan::{Plan, PlanStream, SourceId};
 use squall_port::PortFacts;
 use squall_report::report::{EndedBy, WorkerReport, flows::FlowsReport};
 use squall_units::Nanos;
@@ -21,7 +21,7 @@ pub struct Counted {
     pub(crate) running: bool,
     pub(crate) tx: Vec<PortTx>,
     /// What each source has sent by each port.
-    pub(crate) sent: BTreeMap<(usize, Made), PortTx>,
+    pub(crate) sent: BTreeMap<(usize, SourceId), PortTx>,
     pub(crate) streams: Vec<StreamTx>,
     /// By port; a port's queues as they are.
     pub(crate) rx: Vec<Vec<PortRx>>,
@@ -133,7 +133,7 @@ impl Counted {
 
     /// Frames of a replay that were handed over once more by `port`.
     pub(crate) fn retried(&self, replay: u32, port: usize) -> u64 {
-        self.sent.get(&(port, Made::Replay(replay))).map_or(0, |tx| tx.retried)
+        self.sent.get(&(port, SourceId::replay(replay))).map_or(0, |tx| tx.retried)
     }
 
     /// Frames that the filter took, as the ports count them; `None` if one does not.

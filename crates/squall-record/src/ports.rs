@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use squall_engine::{LinkChanges, SourceKind as Made};
+use squall_engine::LinkChanges;
 use squall_measure::Foreign;
+use squall_plan::SourceId;
 use squall_port::Timestamps;
 use squall_report::report::{
     ForeignRun, InterfaceReport, LinkEvent, MtuChange, PortPacing, PortReport, RxReport, TxReport,
@@ -132,8 +133,11 @@ impl Record<'_> {
     /// Departure errors of a port, whatever was sent.
     fn all_departures(&self, port: usize) -> Histogram {
         let mut all = self.departures(port);
-        let others =
-            self.counted.sent.iter().filter(|((p, made), _)| *p == port && *made != Made::Streams);
+        let others = self
+            .counted
+            .sent
+            .iter()
+            .filter(|((p, source), _)| *p == port && *source != SourceId::STREAMS);
         others.for_each(|(_, tx)| all.merge(&tx.departure_error));
         all
     }
@@ -142,7 +146,7 @@ impl Record<'_> {
     /// together.
     pub(crate) fn departures(&self, port: usize) -> Histogram {
         let mut all = Histogram::default();
-        if let Some(tx) = self.counted.sent.get(&(port, Made::Streams)) {
+        if let Some(tx) = self.counted.sent.get(&(port, SourceId::STREAMS)) {
             all.merge(&tx.departure_error);
         }
         let streams = self

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use squall_engine::{PortTx, Snapshot, SourceKind as Made, Stalls};
+use squall_engine::{PortTx, Snapshot, Stalls};
+use squall_plan::SourceId;
 use squall_program::{Gap, pace::Pacing};
 use squall_report::report::{
     distribution,
@@ -29,7 +30,7 @@ impl Kept {
             worker.flows.iter().for_each(|flows| kept.pacing.merge(flows.statistics.pacing));
             let ports = || worker.flows.iter().map(|flows| flows.port);
             let theirs =
-                |tx: &&PortTx| tx.source == Made::Flows && ports().any(|port| port == tx.port);
+                |tx: &&PortTx| tx.source == SourceId::FLOWS && ports().any(|port| port == tx.port);
             for tx in worker.tx.iter().filter(theirs) {
                 kept.stalls = kept.stalls.or(tx.stalls);
                 kept.blocked = kept.blocked.max(tx.blocked);
@@ -43,12 +44,12 @@ impl Record<'_> {
     /// Port by port those of streams and of captures, then those of flows.
     pub(crate) fn sources(&self) -> Vec<SourceRecord> {
         let replays = || (0u32..).zip(&self.plan.replays);
-        let made = (0..self.counted.facts.len()).flat_map(|p| {
+        let all = (0..self.counted.facts.len()).flat_map(|p| {
             let here = replays().filter(move |(_, replay)| replay.ports.contains(&p));
-            let here = here.map(move |(number, _)| (p, Made::Replay(number)));
-            std::iter::once((p, Made::Streams)).chain(here)
+            let here = here.map(move |(number, _)| (p, SourceId::replay(number)));
+            std::iter::once((p, SourceId::STREAMS)).chain(here)
         });
-        let mut sources: Vec<_> = made.filter_map(|(p, made)| self.source(p, made)).collect();
+        let mut sources: Vec<_> = all.filter_map(|(p, source)| self.source(p, source)).collect();
         if let Some(load) = &self.counted.load {
             let attacks = self.plan.flows.as_ref().and_then(|flows| flows.script(true));
             let first_attack = attacks.map_or(usize::MAX, |attacks| attacks.script.first);
@@ -65,23 +66,25 @@ impl Record<'_> {
     }
 
     /// The record of what port `p` sends of streams or of captures; `None` where it is to send none.
-    fn source(&self, p: usize, made: Made) -> Option<SourceRecord> {
+    fn source(&self, p: usize, source: SourceId) -> Option<SourceRecord> {
         let (plan, seconds) = (self.plan, self.duration.as_secs_f64());
         if plan.ports[p].elsewhere {
             return None;
         }
         let streams = || plan.streams.iter().filter(|s| s.port == p);
-        let (kind, what, replay) = match made {
-            Made::Streams if streams().next().is_some() => (SourceKind::Streams, "streams", None),
-            Made::Streams | Made::Flows => return None,
-            Made::Replay(number) => {
+        let of_streams = source == SourceId::STREAMS;
+        let replay = source.as_replay();
+        let (kind, what) = match replay {
+            None if of_streams && streams().next().is_some() => (SourceKind::Streams, "streams"),
+            None => return None,
+            Some(number) => {
                 let replay = &plan.replays[number as usize];
                 let kind = if replay.fixed { SourceKind::Attacks } else { SourceKind::Replay };
-                (kind, replay.name.as_str(), Some(number))
+                (kind, replay.name.as_str())
             }
         };
         let nothing = PortTx::default();
-        let t = self.counted.sent.get(&(p, made)).unwrap_or(&nothing);
+        let t = self.counted.sent.get(&(p, source)).unwrap_or(&nothing);
         let replayed = replay.and_then(|number| self.replay_end(number));
         // Of a capture that came to the end of the run by itself, frames may be due after that.
         let after = replayed.map_or(0, |replayed| replayed.unsent_by(plan, p));
@@ -93,9 +96,9 @@ impl Record<'_> {
         let missing: u64 = not_sent.values().sum();
         let asked = t.packets + missing;
         let rates = streams().map(|s| s.asked_pps).sum::<Option<f64>>();
-        let (asked_rate, late) = match made {
-            Made::Streams => (rates, distribution(&self.departures(p))),
-            _ => (None, distribution(&t.departure_error)),
+        let (asked_rate, late) = match of_streams {
+            true => (rates, distribution(&self.departures(p))),
+            false => (None, distribution(&t.departure_error)),
         };
         let name = &plan.ports[p].name;
         // A port's name is enough where it has one source.
@@ -110,9 +113,9 @@ impl Record<'_> {
             not_sent,
             not_sent_ratio: if asked > 0 { missing as f64 / asked as f64 } else { 0.0 },
             asked_rate,
-            unpaced: match made {
-                Made::Streams => streams().any(|s| s.gap == Gap::Zero),
-                _ => late.is_none() && t.packets > 0,
+            unpaced: match of_streams {
+                true => streams().any(|s| s.gap == Gap::Zero),
+                false => late.is_none() && t.packets > 0,
             },
             rate: if seconds > 0.0 { t.packets as f64 / seconds } else { 0.0 },
             late_p99_ns: late.as_ref().map(|late| late.p99),

@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_run_that_only_listens_goes_on_until_it_is_stopped() {
-        let session = Session::listen([("A", "loop:4711")]);
+        let session = Session::new(Profile::listening([("A", "loop:4711")]));
         let (heard, hears) = std::sync::mpsc::channel();
         let told = move |latest: Option<&Arc<LiveReport>>| _ = heard.send(latest.is_some());
         let driven = Driven::start(session, Duration::from_millis(20), told).expect("it starts");

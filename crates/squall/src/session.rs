@@ -35,7 +35,7 @@ use squall_record::{
     sample::{Last, Series},
     totals::Totals,
 };
-use squall_replay::{Input, Reader, Replay, Timing};
+use squall_replay::{Input, Reader, Timing};
 use squall_report::{conversations::Flows, verdict};
 use squall_stats::EqualBins;
 use squall_units::{Division, Nanos, Picos};
@@ -52,8 +52,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Session {
     pub profile: Profile,
-    /// How the run goes. Its end and its seed are those of `profile`, where [`Session::with`] has
-    /// put them.
+    /// How the run goes. [`Session::with`] puts its end and its seed into `profile`, which alone says
+    /// them.
     pub options: RunOptions,
     /// Streams are told apart by what stands there in the frames that come:
     /// [`crate::counters::StreamLook::tracked`].
@@ -231,12 +231,13 @@ impl Session {
     /// # Errors
     /// Values that no run can have.
     pub fn with(mut self, options: RunOptions) -> Result<Self, Error> {
-        let options = options.over(&self.profile.run);
+        let mut options = options.over(&self.profile.run);
+        options.check().map_err(Error::Usage)?;
         let stop = &mut self.profile.stop;
-        stop.duration = options.duration.map(|time| time.0).or(stop.duration);
-        stop.packets = options.packets.map(|count| count.0).or(stop.packets);
-        stop.octets = options.octets.map(|octets| octets.0).or(stop.octets);
-        self.profile.seed = options.seed.or(self.profile.seed);
+        stop.duration = options.duration.take().map(|time| time.0).or(stop.duration);
+        stop.packets = options.packets.take().map(|count| count.0).or(stop.packets);
+        stop.octets = options.octets.take().map(|octets| octets.0).or(stop.octets);
+        self.profile.seed = options.seed.take().or(self.profile.seed);
         self.options = options;
         self.resolve()?;
         Ok(self)
@@ -282,49 +283,6 @@ impl Session {
 
     fn cpus(&self) -> Option<&[u32]> {
         self.options.cpus.as_ref().map(|cpus| &*cpus.0)
-    }
-
-    /// Receives on ports (name, address) and sends nothing. Such a run ends when it is stopped;
-    /// what is lost is then what is missing between the first and the last sequence number of a
-    /// stream.
-    ///
-    /// ```
-    /// let report = squall::Session::listen([("A", "loop:doc-listen")]).open()?.start()?.finish()?;
-    /// assert_eq!((report.ports[0].rx.packets, report.streams.len()), (0, 0));
-    /// # Ok::<_, squall::Error>(())
-    /// ```
-    pub fn listen<N: Into<String>, A: Into<String>>(
-        ports: impl IntoIterator<Item = (N, A)>,
-    ) -> Self {
-        let port = |(name, address): (N, A)| squall_profile::Port {
-            name: name.into(),
-            address: address.into(),
-            at: squall_profile::At::default(),
-        };
-        let ports = ports.into_iter().map(port).collect();
-        Self::new(Profile { origin: "<listen>".into(), ports, ..Profile::default() })
-    }
-
-    /// Sends captures again on ports (name, address), and receives nothing.
-    pub fn replay<N: Into<String>, A: Into<String>>(
-        replay: Replay,
-        ports: impl IntoIterator<Item = (N, A)>,
-    ) -> Self {
-        let session = Self::listen(ports);
-        let all = (0..session.profile.ports.len()).collect();
-        let replays = vec![PlanReplay::new("replay", all, replay)];
-        let options = RunOptions { receive: Some(false), ..RunOptions::default() };
-        Self { replays, options, ..session }
-    }
-
-    /// As [`Session::listen`], on ports that are called as their addresses, as far as these tell
-    /// them apart.
-    ///
-    /// # Errors
-    /// A port that is there twice: each of its frames would be counted twice.
-    pub fn listen_on<A: AsRef<str>>(addresses: &[A]) -> Result<Self, Error> {
-        let names = ports::names(addresses)?;
-        Ok(Self::listen(names.into_iter().zip(addresses.iter().map(AsRef::as_ref))))
     }
 
     /// Compiles the plan and sends nothing. A port that cannot be opened (no permission, no such
@@ -1071,7 +1029,7 @@ impl Run {
         self.capturing.iter().for_each(Capturing::trigger);
     }
 
-    /// Whether nothing is sent: [`Session::listen`].
+    /// Whether nothing is sent: [`Profile::listening`].
     pub fn listening(&self) -> bool {
         self.running.plan().only_receives()
     }
@@ -1418,7 +1376,7 @@ impl Run {
     /// The open flows of TCP that this run plays, each with its port; more than `most` if there are
     /// more, not all of them then.
     pub fn open_flows(&self, most: usize) -> Vec<(usize, OpenFlow)> {
-        self.running.open_flows(most)
+        squall_engine::open_flows(&self.running, most)
     }
 
     /// From now on no flow takes frames of these senders, and nobody answers them.
@@ -1445,7 +1403,9 @@ impl Run {
             false => Nanos(self.started_ns()),
         };
         let (start, would_end) = (self.running.start(), self.would_end());
-        let outcome = self.running.finish()?;
+        let mut outcome = self.running.finish()?;
+        let mut replayed: Vec<Replayed> = outcome.take();
+        replayed.sort_by_key(|replayed| replayed.number);
         let totals = {
             let names = names.iter().map(String::as_str);
             let wall_offset_ns = if self.virtual_time { 0 } else { squall_machine::wall_offset() };
@@ -1475,7 +1435,7 @@ impl Run {
                     let of = &plan.replays[one.number as usize];
                     of.fixed && of.name == name
                 };
-                let replayed = outcome.replayed.iter().find(named)?;
+                let replayed = replayed.iter().find(named)?;
                 replayed.course.instant(time.into()).map(Picos::as_nanos)
             });
             attacks = prepared.reports(
@@ -1505,7 +1465,7 @@ impl Run {
             agreed: self.agreed,
             expected: self.expected,
             began: outcome.began,
-            replays: outcome.replayed.into_iter().map(ended).collect(),
+            replays: replayed.into_iter().map(ended).collect(),
             attacks,
             criteria: &self.criteria,
             failed: self.failed,

@@ -244,7 +244,7 @@ fn of_a_file(folder: &Folder, way: Way) -> Result<Report, Box<dyn Error>> {
     let _ = std::fs::remove_file(&file);
     let address = format!("pcap:{}", file.display());
     let sent = run(Session::new(profile(&address, None)?))?;
-    let session = Session::listen([("A", format!("{address},read"))]);
+    let session = Session::new(Profile::listening([("A", format!("{address},read"))]));
     let filter = way.filter.then(|| FILTER.to_owned());
     let session = Session {
         options: squall::RunOptions {
@@ -391,7 +391,7 @@ fn beside_a_sender() -> Outcome {
         Ok(Session {
             options: squall::RunOptions { cores: Some(1), ..Default::default() },
             capture: Some(capture),
-            ..Session::listen_on(&[address])?
+            ..Session::new(squall_machine::ports::listening(&[address])?)
         })
     };
     let sender = || -> Result<_, Box<dyn Error>> {

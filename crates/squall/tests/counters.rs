@@ -176,7 +176,7 @@ impl Link {
 
 /// What is in the file that was written at `address`, which is then removed.
 fn read_back(address: &str) -> Result<Report, Box<dyn Error>> {
-    let listened = Session::listen([("A", format!("{address},read"))]);
+    let listened = Session::new(Profile::listening([("A", format!("{address},read"))]));
     let read = run_session(Session {
         options: squall::RunOptions {
             clock: Some(squall_options::Clock::Virtual),

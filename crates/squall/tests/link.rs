@@ -14,7 +14,7 @@ use std::{
 
 use harness::{Outcome, Skipped, Test, same};
 use squall::{
-    Format, Profile, Run, Session,
+    Format, PlanReplay, Profile, Run, Session,
     report::{LinkEvent, ReasonCode, Report},
 };
 use squall_port_linux::lab::{self, LabOptions};
@@ -187,6 +187,13 @@ fn count() -> Outcome {
     same("count", "frames", report.ports[0].tx.packets, 1500)
 }
 
+fn session(replay: Replay, from: &str) -> Session {
+    let mut session = Session::new(Profile::listening([("A", from)]));
+    session.replays = vec![PlanReplay::new("replay", vec![0], replay)];
+    session.options.receive = Some(false);
+    session
+}
+
 fn captures(from: &str) -> Outcome {
     enter(from)?;
     let path = std::env::temp_dir().join(format!("squall-link-{}.pcap", std::process::id()));
@@ -205,7 +212,7 @@ fn captures(from: &str) -> Outcome {
         Replay { loops: 0, inputs: vec![squall_replay::input(&path)], ..Replay::default() };
     // A veth takes frames of XDP's only when its peer polls.
     squall_port_linux::set_gro("veth-b", true)?;
-    let mut run = Session::replay(replay, [("A", from)]).open()?.start()?;
+    let mut run = session(replay, from).open()?.start()?;
     let ended = captures_flap(&mut run);
     run.stop();
     let report = run.finish();

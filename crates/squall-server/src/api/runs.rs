@@ -674,7 +674,10 @@ async fn capture(
             force: Some(new.force),
             ..RunOptions::default()
         };
-        let mut session = Session::listen_on(&new.ports)?.with(options)?;
+        let mut session = Session::new(
+            squall_machine::ports::listening(&new.ports).map_err(squall::Error::from)?,
+        )
+        .with(options)?;
         session.command = "squall serve".into();
         let ends_after = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
         if new.detached && ends_after.is_none() && new.packets.is_none() && new.octets.is_none() {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use proptest::prelude::*;
-use squall::{Session, report::Report};
+use squall::{PlanReplay, Profile, Session, report::Report};
 use squall_pcap::{CaptureReader, LinkType, PcapFormat, PcapWriter};
 use squall_replay::{Gap, Replay, Timing, TooLong};
 use squall_units::{Nanos, Picos};
@@ -79,9 +79,21 @@ fn plain(files: &[&Path]) -> Replay {
     }
 }
 
+/// Sends captures again on ports (name, address), and receives nothing.
+fn session<A: Into<String>>(
+    replay: Replay,
+    ports: impl IntoIterator<Item = (&'static str, A)>,
+) -> Session {
+    let mut session = Session::new(Profile::listening(ports));
+    let all = (0..session.profile.ports.len()).collect();
+    session.replays = vec![PlanReplay::new("replay", all, replay)];
+    session.options.receive = Some(false);
+    session
+}
+
 fn run(replay: Replay, ports: &[&str]) -> Report {
     let names = ["A", "B"].into_iter().zip(ports.iter().copied());
-    let mut session = Session::replay(replay, names);
+    let mut session = session(replay, names);
     // The same file again and again.
     session.options.force = Some(true);
     session.open().unwrap().start().unwrap().finish().unwrap()
@@ -165,7 +177,7 @@ fn loops_at_top_speed_keep_their_delay() {
         );
         assert_eq!(report.replays[0].clone().loops, 3);
         // An end within a delay is an end.
-        let mut session = Session::replay(replay, vec![("A", "null:virtual")]);
+        let mut session = session(replay, vec![("A", "null:virtual")]);
         session.profile.stop.duration = Some(Nanos(700_000));
         let report = session.open().unwrap().start().unwrap().finish().unwrap();
         assert_eq!(report.ports[0].tx.packets, 20);
@@ -231,7 +243,7 @@ fn captures_that_are_not_read_in_time_are_told_where_a_rate_asks_for_their_frame
         Arc::new(move || Ok(Box::new(Slow(Cursor::new(octets.clone()), Duration::from_secs(2)))));
     for timing in [Timing::Paced { gap: Gap::from_pps(50_000, 1), together: 1 }, Timing::ORIGINAL] {
         let replay = Replay { inputs: vec![input.clone()], timing, ..plain(&[]) };
-        let mut session = Session::replay(replay, [("A", "null:")]);
+        let mut session = session(replay, [("A", "null:")]);
         session.profile.stop.duration = Some(Nanos(500_000_000));
         let report = session.open().unwrap().start().unwrap().finish().unwrap();
         let replay = &report.replays[0];
@@ -355,7 +367,7 @@ fn a_replay_that_cannot_be_says_why() {
     let port = format!("pcap:{}", out.display());
     let port = port.replace("out.pcap", "other.pcap");
     let refused =
-        |replay: Replay| Session::replay(replay, [("A", &*port)]).open().err().unwrap().to_string();
+        |replay: Replay| session(replay, [("A", &*port)]).open().err().unwrap().to_string();
     let missing = refused(plain(&[&folder.path("none.pcap")]));
     assert!(missing.contains("none.pcap") && missing.contains("No such file"), "{missing}");
     let once = refused(Replay { loops: 2, ..plain(&[Path::new("-")]) });
@@ -447,7 +459,7 @@ fn what_was_not_sent_is_in_no_flow() {
     // with the last of the one before, and so 4 frames of the next loop leave within 4 us more.
     for loops in [0, 20] {
         let port = format!("pcap:{}", folder.path(&format!("stopped-{loops}.pcap")).display());
-        let mut session = Session::replay(Replay { loops: 0, ..plain(&[&capture]) }, [("A", port)]);
+        let mut session = session(Replay { loops: 0, ..plain(&[&capture]) }, [("A", port)]);
         session.profile.stop.duration = Some(squall_units::Nanos(loops * 399_000 + 4_000));
         let replay = session.open().unwrap().start().unwrap().finish().unwrap().replays.remove(0);
         let flows = replay.flows.unwrap();
