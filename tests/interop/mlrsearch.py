@@ -30,8 +30,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MASK = (1 << 64) - 1
 
 
-def mixed(x):
-    """The last step of SplitMix64."""
+def mix(seed, k):
+    """Draw `k` of SplitMix64 from `seed`."""
+    x = seed + (k + 1) * 0x9E3779B97F4A7C15 & MASK
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
     return x ^ (x >> 31)
@@ -61,8 +62,8 @@ class Device(AbstractMeasurer):
             ratio += self.floor * min(ramp, 1.0)
         if self.dip[0] <= load < self.dip[1]:
             ratio += 0.01
-        key = self.seed ^ bits(load) ^ (bits(duration) >> 7) ^ (nth * 0x9E3779B97F4A7C15 & MASK)
-        if (mixed(key) >> 11) / 2**53 < self.noise:
+        seed = self.seed ^ bits(load) ^ (bits(duration) >> 7)
+        if (mix(seed, nth) >> 11) / 2**53 < self.noise:
             ratio += self.amount
         return offered, over + math.floor((offered - over) * ratio)
 

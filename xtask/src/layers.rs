@@ -84,8 +84,16 @@ const SOCKETS: (&str, &[&str]) = (
 const TABLE: &[Row] = &[
     Row {
         number: 0,
-        crates: &["squall-units", "squall-wire", "squall-bpf"],
+        crates: &["squall-units", "squall-bpf"],
         may_use: &[],
+        rows_below: 0,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
+        number: 0,
+        crates: &["squall-wire"],
+        may_use: &["squall-units"],
         rows_below: 0,
         must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[NOW, THREADS, SOCKETS],
@@ -179,7 +187,7 @@ const TABLE: &[Row] = &[
         number: 3,
         // Who has measured fills in the figures.
         crates: &["squall-report"],
-        may_use: &["squall-stats"],
+        may_use: &["squall-units", "squall-stats"],
         rows_below: 0,
         must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[NOW, THREADS, SOCKETS],

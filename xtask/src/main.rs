@@ -6,6 +6,7 @@
 
 mod dependencies;
 mod generate;
+mod homes;
 mod layers;
 mod python;
 mod tidy;
@@ -19,7 +20,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  layers               who may depend on whom, and which crates may hold unsafe code
+  layers               who may depend on whom, which crates may hold unsafe code, and helpers that are
+                       defined in one place only
   dependencies         licences, sources and versions as deny.toml allows them; none that no code \
                      uses
   tidy                 no unfinished marks, no paths of one machine, no dead links and none of the words
@@ -33,7 +35,10 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let root = root();
     let found = match args[..] {
-        ["layers"] => layers::check(&root),
+        ["layers"] => layers::check(&root).and_then(|mut wrong| {
+            wrong.extend(homes::check(&root)?);
+            Ok(wrong)
+        }),
         ["dependencies"] => dependencies::check(&root),
         ["generate"] => generate::write(&root),
         ["generate", "--check"] => generate::check(&root),

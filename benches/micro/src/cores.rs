@@ -6,6 +6,7 @@
 //! more CPU time with two of them, and that figure would not double.
 
 use squall::{Format, Profile, Session, report::Report};
+use squall_units::median;
 
 /// Odd, so that there is a median; with one worker and with two by turns.
 const ROUNDS: usize = 7;
@@ -34,8 +35,8 @@ pub fn compare(json: bool) -> Result<(), Box<dyn std::error::Error>> {
         };
         let (wall, cpu) = (ratios(|s| s.0), ratios(|s| s.1));
         for (workers, speeds) in (1..).zip(&found) {
-            let cost = median(speeds.iter().map(|s| workers as f64 * 1e9 / s.1).collect());
-            let mpps = median(speeds.iter().map(|s| s.0 / 1e6).collect());
+            let cost = median(speeds.iter().map(|s| workers as f64 * 1e9 / s.1)).expect("rounds");
+            let mpps = median(speeds.iter().map(|s| s.0 / 1e6)).expect("rounds");
             if json {
                 let case = format!("cores-{name}-{workers}");
                 println!(
@@ -105,8 +106,4 @@ fn speeds(report: &Report) -> (f64, f64) {
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values
-}
-
-fn median(values: Vec<f64>) -> f64 {
-    sorted(values)[ROUNDS / 2]
 }

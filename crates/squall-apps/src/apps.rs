@@ -2,11 +2,11 @@
 
 use std::{collections::HashMap, fmt, net::IpAddr, ops::RangeInclusive, sync::Arc};
 
-use squall_program::{below, mix, unit};
+use squall_program::unit;
 use squall_tcp::{
     Application, ClassId, Event, FlowId, FlowKind, Piece, Reason, SendError, Socket, Tuple,
 };
-use squall_units::Nanos;
+use squall_units::{Nanos, below, mix};
 
 use crate::{
     Delay, Observer, Program, ProgramError, ProtocolError, Role, Transport,

@@ -3,8 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use squall_program::mix;
-use squall_units::Nanos;
+use squall_units::{Nanos, mix};
 
 use crate::{
     Amount, Compare, Condition, DataOrder, Delay, Instruction, Mark, Message, MessageError,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_program::{below, mix};
+use squall_units::{below, mix};
 
 /// Records with named columns, and which of them a flow has: a function of the flow's number, so
 /// that no worker asks another. A clone shares the records.

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr, sync::Arc};
 
-use squall_program::{below, mix};
+use squall_units::{below, mix};
 
 use crate::Data;
 

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use squall_units::{be16, be32};
+
 /// What frames say, to whoever follows the standards.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Heard {
@@ -37,14 +39,6 @@ struct Stream {
     fin: Option<u64>,
 }
 
-fn be16(o: &[u8]) -> usize {
-    usize::from(o[0]) << 8 | usize::from(o[1])
-}
-
-fn be32(o: &[u8]) -> u32 {
-    u32::from_be_bytes([o[0], o[1], o[2], o[3]])
-}
-
 /// RFC 1071, word by word.
 fn is_right(parts: &[&[u8]]) -> bool {
     let octets: Vec<u8> = parts.concat();
@@ -63,10 +57,10 @@ impl Receiver {
         for frame in frames {
             let from = frame[11];
             let mut at = 12;
-            while [0x8100, 0x88a8].contains(&be16(&frame[at..])) {
+            while [0x8100, 0x88a8].contains(&usize::from(be16(frame, at))) {
                 at += 4;
             }
-            self.network(from, be16(&frame[at..]), &frame[at + 2..]);
+            self.network(from, usize::from(be16(frame, at)), &frame[at + 2..]);
         }
         assert!(self.fragments.values().all(|f| f.is_empty()), "fragments are left over");
         for (from, stream) in self.streams {
@@ -83,22 +77,28 @@ impl Receiver {
             0x0800 => {
                 let header = usize::from(packet[0] & 15) * 4;
                 assert!(is_right(&[&packet[..header]]), "checksum of IPv4");
-                assert_eq!(be16(&packet[2..]), packet.len());
+                assert_eq!(usize::from(be16(packet, 2)), packet.len());
                 (protocol, at, ttl) = (packet[9], header, packet[8]);
-                (id, offset, more) =
-                    (be16(&packet[4..]) as u32, be16(&packet[6..]) & 0x1fff, packet[6] & 0x20 != 0);
+                (id, offset, more) = (
+                    u32::from(be16(packet, 4)),
+                    usize::from(be16(packet, 6)) & 0x1fff,
+                    packet[6] & 0x20 != 0,
+                );
                 addresses = &packet[12..20];
             }
             0x86dd => {
-                assert_eq!(be16(&packet[4..]) + 40, packet.len());
+                assert_eq!(usize::from(be16(packet, 4)) + 40, packet.len());
                 (protocol, at, ttl, offset, more) = (packet[6], 40, packet[7], 0, false);
                 let mut number = 0;
                 addresses = &packet[8..40];
                 while [0, 60, 44].contains(&protocol) {
                     let header = &packet[at..];
                     if protocol == 44 {
-                        (offset, more, number) =
-                            (be16(&header[2..]) >> 3, header[3] & 1 != 0, be32(&header[4..]));
+                        (offset, more, number) = (
+                            usize::from(be16(header, 2)) >> 3,
+                            header[3] & 1 != 0,
+                            be32(header, 4),
+                        );
                         at += 8;
                     } else {
                         at += 8 + usize::from(header[1]) * 8;
@@ -140,13 +140,13 @@ impl Receiver {
         match protocol {
             47 => {
                 assert_eq!(body[..2], [0, 0]);
-                self.network(from, be16(&body[2..]), &body[4..]);
+                self.network(from, usize::from(be16(&body, 2)), &body[4..]);
             }
             6 if !is_right(&[&pseudo, &body]) => self.heard.dropped.push("checksum"),
             6 => self.segment(from, &body),
             17 => {
                 assert!(is_right(&[&pseudo, &body]) && body[6..8] != [0, 0], "checksum of UDP");
-                assert_eq!(be16(&body[4..]), body.len());
+                assert_eq!(usize::from(be16(&body, 4)), body.len());
                 self.heard.said.entry(from).or_default().push(body[8..].to_vec());
             }
             1 | 58 => {
@@ -159,11 +159,10 @@ impl Receiver {
     }
 
     fn segment(&mut self, from: u8, segment: &[u8]) {
-        let (sequence, flags) = (be32(&segment[4..]), segment[13]);
+        let (sequence, flags) = (be32(segment, 4), segment[13]);
         let header = usize::from(segment[12] >> 4) * 4;
         let payload = &segment[header..];
-        let stamp =
-            segment[20..header].windows(10).find(|o| o[..2] == [8, 10]).map(|o| be32(&o[2..]));
+        let stamp = segment[20..header].windows(10).find(|o| o[..2] == [8, 10]).map(|o| be32(o, 2));
         if flags & 2 != 0 {
             let stream = Stream { next: sequence.wrapping_add(1), stamp, ..Stream::default() };
             assert!(self.streams.insert(from, stream).is_none(), "a second SYN");
@@ -205,7 +204,7 @@ impl Receiver {
             self.heard.closed.push(from);
         }
         // Who acknowledges has all that came so far, and no more.
-        let acknowledged = be32(&segment[8..]);
+        let acknowledged = be32(segment, 8);
         if let Some(other) =
             self.streams.iter().find(|(mac, _)| **mac != from).map(|(_, stream)| stream)
             && sequence != other.next

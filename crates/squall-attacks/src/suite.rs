@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use regex::Regex;
-use squall_program::mix;
 use squall_rules::{EngineVersion, Numbers, Rule, RuleSet};
-use squall_units::Nanos;
+use squall_units::{Nanos, mix};
 
 use crate::{
     Exchange, Label, NearMiss, Solution, Solver, Unsolved,

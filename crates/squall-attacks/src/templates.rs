@@ -23,9 +23,8 @@
 
 use std::net::IpAddr;
 
-use squall_program::{below, mix};
 use squall_rules::End;
-use squall_units::Nanos;
+use squall_units::{Nanos, below, mix};
 use squall_wire::{
     Packet,
     tcp_flags::{ACK, FIN, PSH, RST, SYN, URG},

@@ -37,7 +37,6 @@ use squall_port_linux::{
     lab::{LabOptions, enter_private},
     set_gro, shared,
 };
-use squall_units::{FCS_LEN, Nanos, Rate, RateUnit};
 
 pub use data::{DataSet, SHAPES};
 pub use model::{Comparison, SCHEMA, schema};
@@ -47,7 +46,8 @@ use design::Design;
 use model::{DataInfo, Lossless, Method, Round, SearchRound, Step, ToolInfo, Trial, WriteInfo};
 use sender::Sender;
 use squall::Error;
-use stats::{Search, median};
+use squall_units::{FCS_LEN, Nanos, Rate, RateUnit, median};
+use stats::Search;
 
 /// What is to be compared.
 #[derive(Clone, Debug)]

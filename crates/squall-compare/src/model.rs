@@ -6,11 +6,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::stats::median;
 use squall::{
     render::{human, page},
     report::Host,
 };
+use squall_units::median;
 
 /// The version of this structure.
 pub const SCHEMA: &str = "squall-comparison/1";

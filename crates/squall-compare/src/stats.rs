@@ -1,18 +1,6 @@
-//! Medians, and the search for the largest rate without loss. Pure.
+//! The search for the largest rate without loss. Pure.
 
 use super::model::{Trial, reached};
-
-/// The middle value, or the mean of the two in the middle.
-pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.filter(|v| v.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    let n = values.len();
-    match n {
-        0 => None,
-        _ if n % 2 == 1 => Some(values[n / 2]),
-        _ => Some((values[n / 2 - 1] + values[n / 2]) / 2.0),
-    }
-}
 
 /// Bisection for the largest rate, in packets a second, with a loss ratio below a limit: top speed
 /// first, then halves of what is not known, on a logarithmic scale.
@@ -104,13 +92,6 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_median_is_the_middle_or_between_the_two() {
-        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
-        assert_eq!(median([4.0, 1.0, f64::NAN, 2.0, 3.0].into_iter()), Some(2.5));
-        assert_eq!(median([].into_iter()), None);
-    }
 
     /// A tool that loses what is above `limit`, behind a sender that reaches `top`; `noise` moves
     /// the limit trial by trial.

@@ -4,7 +4,7 @@ use aes::{
     Aes128, Block,
     cipher::{BlockEncrypt, KeyInit},
 };
-use squall_program::mix;
+use squall_units::mix;
 
 /// The upper `len` of 128 bits.
 #[inline]

@@ -1,7 +1,7 @@
 //! The way of a packet through all that is asked for.
 
 use squall_measure::flow::{FlowKey, FlowTable, Fragment, Headers, Link, protocol};
-use squall_program::mix;
+use squall_units::mix;
 use squall_wire::tcp_flags::{ACK, SYN};
 
 use crate::{

@@ -1,13 +1,9 @@
 //! Packets that are longer than an MTU, as fragments (RFC 791 §3.2, RFC 8200 §4.5).
 
 use squall_measure::flow::Link;
+use squall_units::be16;
 
-use crate::{
-    Reason,
-    frame::Frame,
-    ip::{self, be16},
-    sums::Delta,
-};
+use crate::{Reason, frame::Frame, ip, sums::Delta};
 
 /// Where a packet is cut into fragments.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Chance changes: what protocols above TCP and UDP stumble over.
 
-use squall_program::mix;
+use squall_units::mix;
 
 use crate::frame::Frame;
 

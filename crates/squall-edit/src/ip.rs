@@ -1,13 +1,9 @@
 //! What of IP's headers edits need beside what `Headers` says.
 
 use squall_measure::flow::{Headers, Link};
+use squall_units::be16;
 
 use crate::sums::Delta;
-
-#[inline]
-pub fn be16(octets: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([octets[at], octets[at + 1]])
-}
 
 /// Behind the last octet of the packet by what its header says, which may be more than was
 /// captured. A length of 0 (a GSO frame, a jumbogram) says nothing: then it is what there is.

@@ -1,11 +1,12 @@
 //! What stands before the network header: another link's, other addresses, tags.
 
 use squall_measure::flow::ethertype;
+use squall_units::be16;
 use squall_wire::link::inner;
 
 use crate::{
     Edits, Encapsulation, MacPair, Reason, Side, Vlan, VlanMode, anonymize::random_mac,
-    frame::Frame, ip::be16,
+    frame::Frame,
 };
 
 pub const ETHERNET: u16 = 1;

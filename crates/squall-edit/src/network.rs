@@ -2,7 +2,7 @@
 //! follow.
 
 use squall_measure::flow::{Fragment, Headers, Link, ethertype, protocol};
-use squall_program::mix;
+use squall_units::{be16, be32, mix};
 use squall_wire::tcp_flags::ACK;
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     anonymize::{CryptoPan, mask, random_address},
     counts::Done,
     frame::Frame,
-    ip::{self, be16},
+    ip::{self},
     link::group_mac,
     sums::{self, Delta, TransportSum},
     values::bits_of,
@@ -125,7 +125,7 @@ impl Network {
             return;
         }
         // Version, traffic class, flow label: under no checksum.
-        let old = u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
+        let old = be32(octets, at);
         let new = tclass.map_or(old, |class| old & 0xf00f_ffff | u32::from(class) << 20);
         done.by(Operation::Tclass, new != old);
         let label = flowlabel.map_or(new, |label| new & 0xfff0_0000 | label & 0xf_ffff);
@@ -207,7 +207,7 @@ impl Network {
             let Some(address) = octets.get_mut(place..place + 4) else {
                 return done.refuse(Reason::Headers);
             };
-            let old = u32::from_be_bytes([address[0], address[1], address[2], address[3]]);
+            let old = be32(address, 0);
             let new = (self.mapped(false, u128::from(old) << 96, is_src, side) >> 96) as u32;
             address.copy_from_slice(&new.to_be_bytes());
             done.by(Operation::Addresses, new != old);

@@ -1,6 +1,6 @@
 //! Which packets are wanted, and when they were.
 
-use squall_program::mix;
+use squall_units::mix;
 
 use crate::{Edits, Factor, Meta, Numbers, Operation, When};
 

@@ -1,6 +1,7 @@
 //! Checksums: changed as little as the octets under them (RFC 1624), or computed anew.
 
 use squall_measure::flow::{Fragment, Headers, protocol};
+use squall_units::be16;
 use squall_wire::checksum::{fold, sctp, sctp_change, sum};
 
 use crate::{Reason, ip};
@@ -39,7 +40,7 @@ impl Delta {
         if self.0 == 0 {
             return;
         }
-        let old = u16::from_be_bytes([octets[at], octets[at + 1]]);
+        let old = be16(octets, at);
         let new = !fold(u64::from(!old) + self.0);
         octets[at..at + 2].copy_from_slice(&new.to_be_bytes());
     }
@@ -181,7 +182,7 @@ pub fn fix(octets: &mut [u8], headers: &Headers) -> (bool, Option<Unknown>) {
     }
     let mut len = end - transport;
     if udp {
-        let said = usize::from(u16::from_be_bytes([octets[transport + 4], octets[transport + 5]]));
+        let said = usize::from(be16(octets, transport + 4));
         len = if (8..len).contains(&said) { said } else { len };
     }
     let addresses = if headers.key.version == 4 {

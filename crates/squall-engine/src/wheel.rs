@@ -169,7 +169,7 @@ impl Wheel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_program::mix;
+    use squall_units::mix;
 
     fn order_is_exact(streams: u32, pps: f64, gap: impl Fn(u32, u64) -> u64) {
         let mut wheel = Wheel::new(streams as usize, pps);

@@ -15,10 +15,10 @@ use std::{
 };
 
 use squall_program::{
-    Shape, Timeline, mix,
+    Shape, Timeline,
     pace::{Audit, Pacing},
 };
-use squall_units::{Nanos, Picos};
+use squall_units::{Nanos, Picos, mix};
 
 use crate::{
     Arrival, Cps, Load, Script, Spacing, Target, Think,

@@ -10,7 +10,7 @@ use std::{
 use squall_bpf::owner;
 use squall_host::{Answer, Arp, NeighbourMessage, Neighbours, echo_reply, solicited_node};
 use squall_tcp::Tuple;
-use squall_units::{Cut, Division, MacAddr, Nanos};
+use squall_units::{Cut, Division, MacAddr, Nanos, be16, be32};
 use squall_wire::{
     checksum::{fold, sum},
     tcp_flags::SYN,
@@ -374,7 +374,7 @@ impl Link {
     fn is_usual(&self, frame: &[u8]) -> bool {
         let (Some(mac), Some(head)) = (self.plain, frame.first_chunk::<48>()) else { return false };
         let [to @ .., _, _] = *head.first_chunk::<8>().expect("48 octets");
-        let destination = u32::from_be_bytes([head[30], head[31], head[32], head[33]]);
+        let destination = be32(head, 30);
         number(MacAddr(to)) == mac
             && head[12..15] == [8, 0, 0x45]
             && head[23] == TCP
@@ -759,7 +759,7 @@ impl Link {
         if !self.has_mac(&frame[..6]) {
             return Err(Lost::NotOurs);
         }
-        let kind = u16::from_be_bytes([frame[12], frame[13]]);
+        let kind = be16(frame, 12);
         match &self.network.wraps[..] {
             [] => Ok(Inside { kind, payload: &frame[14..], outer: false }),
             wraps => self.unwrap_layers(kind, &frame[14..], wraps),
@@ -779,10 +779,10 @@ impl Link {
                         return Err(Lost::NotOurs);
                     }
                     let (tag, behind) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
-                    if u16::from_be_bytes([tag[0], tag[1]]) & 0xfff != id {
+                    if be16(tag, 0) & 0xfff != id {
                         return Err(Lost::NotOurs);
                     }
-                    (kind, rest) = (u16::from_be_bytes([tag[2], tag[3]]), behind);
+                    (kind, rest) = (be16(tag, 2), behind);
                 }
                 Wrap::Mpls { label, .. } => {
                     if kind != MPLS {
@@ -815,13 +815,13 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
             if packet.len() < header || header < 20 || fold(sum(&packet[..header])) != 0xffff {
                 return Err(Lost::Malformed);
             }
-            let total = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+            let total = usize::from(be16(packet, 2));
             let body = packet.get(header..total).ok_or(Lost::Malformed)?;
             (packet[9], v4(&packet[12..]), v4(&packet[16..]), body)
         }
         IPV6 => {
             let (header, rest) = packet.split_first_chunk::<40>().ok_or(Lost::Malformed)?;
-            let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
+            let len = usize::from(be16(header, 4));
             (
                 header[6],
                 v6(&header[8..]),
@@ -842,7 +842,7 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
     let inside = |kind, payload| Ok(Inside { kind, payload, outer: false });
     let datagram = |port: u16| -> Result<&[u8], Lost> {
         let (header, data) = body.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
-        match u16::from_be_bytes([header[2], header[3]]) == port {
+        match be16(header, 2) == port {
             true => Ok(data),
             false => Err(Lost::NotOurs),
         }
@@ -864,7 +864,7 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
             if header[1] & 7 != 0 || theirs != key {
                 return Err(Lost::NotOurs);
             }
-            inside(u16::from_be_bytes([header[2], header[3]]), rest)
+            inside(be16(header, 2), rest)
         }
         Wrap::Vxlan { vni, .. } if protocol == UDP => {
             let (header, inner) =
@@ -874,12 +874,12 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
                 return Err(Lost::NotOurs);
             }
             let (ethernet, payload) = inner.split_first_chunk::<14>().ok_or(Lost::Malformed)?;
-            inside(u16::from_be_bytes([ethernet[12], ethernet[13]]), payload)
+            inside(be16(ethernet, 12), payload)
         }
         Wrap::GtpU { local_teid, .. } if protocol == UDP => {
             let (header, mut rest) =
                 datagram(GTPU_PORT)?.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
-            let teid = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+            let teid = be32(header, 4);
             // Version 1, GTP, a G-PDU.
             if header[0] & 0xf0 != 0x30 || header[1] != 255 || teid != local_teid {
                 return Err(Lost::NotOurs);
@@ -1147,7 +1147,7 @@ impl Prefix {
 #[inline]
 fn ends_of_usual(frame: &[u8]) -> Option<(IpAddr, u32, u32)> {
     let head = frame.first_chunk::<38>()?;
-    let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let word = |at: usize| be32(head, at);
     let usual = head[12..15] == [8, 0, 0x45] && matches!(head[23], TCP | UDP);
     usual.then(|| {
         let ports = (word(34) >> 16) + (word(34) & 0xffff);
@@ -1170,7 +1170,7 @@ fn ends(packet: &[u8]) -> Option<(End, End)> {
         _ => return None,
     };
     let ports = packet.get(header..header + 4).filter(|_| matches!(protocol, TCP | UDP))?;
-    let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
+    let port = |at: usize| be16(ports, at);
     Some(((from, port(0)), (to, port(2))))
 }
 

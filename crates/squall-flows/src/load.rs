@@ -393,9 +393,8 @@ impl Load {
     /// Pools of clients and of servers, ready to be drawn from.
     fn pools(&self) -> Result<(Vec<Tuples>, Vec<Tuples>), PoolError> {
         let ready = |pools: &[Pool], salt: u64| -> Result<Vec<_>, PoolError> {
-            let with_seed = |(i, pool): (u64, &Pool)| {
-                Tuples::new(pool, squall_program::mix(self.seed ^ salt, i))
-            };
+            let with_seed =
+                |(i, pool): (u64, &Pool)| Tuples::new(pool, squall_units::mix(self.seed ^ salt, i));
             (0..).zip(pools).map(with_seed).collect()
         };
         Ok((ready(&self.clients, 0)?, ready(&self.servers, 1 << 32)?))

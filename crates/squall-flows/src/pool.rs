@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
 
-use squall_program::mix;
+use squall_units::mix;
 
 /// Addresses from `first` to `last`, both included and of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

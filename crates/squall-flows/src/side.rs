@@ -15,7 +15,7 @@ use squall_tcp::{
     ClassId, ConnectError, FlowId, FlowInfo, FlowKind, Near, Output, Settings, Socket, Stack,
     Tunables, Tuple,
 };
-use squall_units::{Cut, Division, Nanos};
+use squall_units::{Cut, Division, Nanos, be16};
 use squall_wire::checksum::{fold, sum};
 
 use crate::{
@@ -1353,11 +1353,11 @@ fn has_partial_checksum(packet: &[u8]) -> bool {
     let (header, protocol, addresses, len) = match packet {
         [0x45..=0x4f, ..] if packet.len() >= 20 => {
             let header = usize::from(packet[0] & 15) * 4;
-            let total = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+            let total = usize::from(be16(packet, 2));
             (header, packet[9], &packet[12..20], total.saturating_sub(header))
         }
         [0x60..=0x6f, ..] if packet.len() >= 40 => {
-            (40, packet[6], &packet[8..40], usize::from(u16::from_be_bytes([packet[4], packet[5]])))
+            (40, packet[6], &packet[8..40], usize::from(be16(packet, 4)))
         }
         _ => return false,
     };

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use squall_units::MacAddr;
+use squall_units::{MacAddr, be16};
 use squall_wire::checksum::{fold, sum};
 
 /// Octets of an ARP packet for Ethernet and IPv4.
@@ -75,7 +75,7 @@ impl NeighbourMessage {
     /// checksum (§7.1).
     pub fn parse(packet: &[u8]) -> Option<Self> {
         let (header, rest) = packet.split_first_chunk::<40>()?;
-        let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let len = usize::from(be16(header, 4));
         let body = rest.get(..len)?;
         let solicitation = match *body.first()? {
             SOLICITATION => true,
@@ -190,7 +190,7 @@ fn echo_reply_v4(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let total = usize::from(u16::from_be_bytes(*packet.get(2..)?.first_chunk()?));
     let packet = packet.get(..total).filter(|p| p.len() >= header + 8 && header >= 20)?;
     let (ip, icmp) = packet.split_at(header);
-    let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
+    let fragment = be16(ip, 6) & 0x3fff != 0;
     if fragment || ip[9] != 1 || icmp[0] != 8 || fold(sum(icmp)) != 0xffff {
         return None;
     }
@@ -216,7 +216,7 @@ fn echo_reply_v4(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
 
 fn echo_reply_v6(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (header, rest) = packet.split_first_chunk::<40>()?;
-    let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let len = usize::from(be16(header, 4));
     let icmp = rest.get(..len).filter(|icmp| icmp.len() >= 8)?;
     // To one of us only: who asks all is not answered by millions.
     let asked_all = header[24] == 0xff;
@@ -296,7 +296,7 @@ impl Echo {
                 let header = usize::from(packet[0] & 15) * 4;
                 let total = usize::from(u16::from_be_bytes(*packet.get(2..)?.first_chunk()?));
                 let (ip, icmp) = packet.get(..total)?.split_at_checked(header.max(20))?;
-                let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
+                let fragment = be16(ip, 6) & 0x3fff != 0;
                 if fragment || ip[9] != 1 || icmp.first() != Some(&0) || fold(sum(icmp)) != 0xffff {
                     return None;
                 }
@@ -304,7 +304,7 @@ impl Echo {
             }
             6 => {
                 let (ip, rest) = packet.split_first_chunk::<40>()?;
-                let len = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
+                let len = usize::from(be16(ip, 4));
                 let icmp = rest.get(..len)?;
                 if ip[6] != ICMPV6
                     || icmp.first() != Some(&129)

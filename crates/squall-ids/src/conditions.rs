@@ -3,6 +3,7 @@
 use squall_rules::{
     Application, ApplicationTest, Buffer, End, Flow as Asked, PacketTest, StreamSizeOf, Which,
 };
+use squall_units::be32;
 
 use crate::compiled::speaks;
 use crate::detect::Seen;
@@ -156,8 +157,7 @@ fn rpc(packet: &Packet, program: u32, version: Option<u32>, procedure: Option<u3
     let octets =
         if packet.tcp.is_some() { packet.payload.get(4..) } else { Some(&packet.payload[..]) };
     let Some(words) = octets.and_then(|octets| octets.get(..24)) else { return false };
-    let word =
-        |at: usize| u32::from_be_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
+    let word = |at: usize| be32(words, at);
     word(4) == 0
         && word(8) == 2
         && word(12) == program

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use squall_units::Nanos;
+use squall_units::{Nanos, be16, be32};
 use squall_wire::checksum;
 
 use crate::fragments::{Fragment, Fragments};
@@ -116,7 +116,7 @@ struct Decoder<'a> {
 impl Decoder<'_> {
     fn ethernet(&mut self, frame: &[u8]) {
         if let Some((header, rest)) = frame.split_at_checked(14) {
-            self.by_ether_type(word(header, 12), rest);
+            self.by_ether_type(be16(header, 12), rest);
         }
     }
 
@@ -130,15 +130,15 @@ impl Decoder<'_> {
             0x86dd => self.ipv6(octets, false),
             0x8100 | 0x88a8 | 0x9100 => {
                 if let Some((tag, rest)) = octets.split_at_checked(4) {
-                    self.vlan = self.vlan << 16 | u32::from(word(tag, 0) & 0xfff);
+                    self.vlan = self.vlan << 16 | u32::from(be16(tag, 0) & 0xfff);
                     self.vlan_layers += 1;
-                    self.by_ether_type(word(tag, 2), rest);
+                    self.by_ether_type(be16(tag, 2), rest);
                 }
             }
             // PPPoE sessions: version, code, session, length, protocol.
             0x8864 => {
                 if let Some((header, rest)) = octets.split_at_checked(8) {
-                    match word(header, 6) {
+                    match be16(header, 6) {
                         0x0021 => self.ipv4(rest, false),
                         0x0057 => self.ipv6(rest, false),
                         _ => (),
@@ -172,7 +172,7 @@ impl Decoder<'_> {
         if first >> 4 != 4 || header_len < 20 || octets.len() < header_len {
             return;
         }
-        let total = usize::from(word(octets, 2));
+        let total = usize::from(be16(octets, 2));
         if total < header_len || total > octets.len() {
             return;
         }
@@ -180,7 +180,7 @@ impl Decoder<'_> {
         if self.checksums && !reassembled && checksum::fold(checksum::sum(header)) != 0xffff {
             return;
         }
-        let fragment = word(header, 6);
+        let fragment = be16(header, 6);
         let mut packet = Packet {
             version: 4,
             source: IpAddr::V4(Ipv4Addr::from(quad(header, 12))),
@@ -188,7 +188,7 @@ impl Decoder<'_> {
             protocol: header[9],
             ttl: header[8],
             tos: header[1],
-            id: Some(word(header, 4).into()),
+            id: Some(be16(header, 4).into()),
             fragment_bits: (fragment >> 13) as u8,
             fragment_offset: fragment & 0x1fff,
             ..self.begun(header, reassembled)
@@ -213,7 +213,7 @@ impl Decoder<'_> {
         if octets.len() < 40 || octets[0] >> 4 != 6 {
             return;
         }
-        let length = usize::from(word(octets, 4));
+        let length = usize::from(be16(octets, 4));
         if 40 + length > octets.len() {
             return;
         }
@@ -228,7 +228,7 @@ impl Decoder<'_> {
             )),
             protocol: header[6],
             ttl: header[7],
-            tos: (word(header, 0) >> 4 & 0xff) as u8,
+            tos: (be16(header, 0) >> 4 & 0xff) as u8,
             ..self.begun(header, reassembled)
         };
         loop {
@@ -250,8 +250,8 @@ impl Decoder<'_> {
                 }
                 44 => {
                     let Some((extension, data)) = rest.split_at_checked(8) else { break };
-                    let field = word(extension, 2);
-                    packet.id = Some(u32::from_be_bytes(quad(extension, 4)));
+                    let field = be16(extension, 2);
+                    packet.id = Some(be32(extension, 4));
                     packet.fragment_offset = field >> 3;
                     packet.fragment_bits = (field & 1) as u8;
                     packet.protocol = extension[0];
@@ -358,10 +358,10 @@ impl Decoder<'_> {
                 let (header, payload) = octets.split_at(length);
                 let (mss, window_scale) = tcp_options(&header[20..]);
                 packet.tcp = Some(Tcp {
-                    sequence: u32::from_be_bytes(quad(header, 4)),
-                    acknowledgment: u32::from_be_bytes(quad(header, 8)),
+                    sequence: be32(header, 4),
+                    acknowledgment: be32(header, 8),
                     flags: header[13],
-                    window: word(header, 14),
+                    window: be16(header, 14),
                     mss,
                     window_scale,
                 });
@@ -373,13 +373,13 @@ impl Decoder<'_> {
                     packet.events.push("udp.pkt_too_small");
                     return self.packets.push(packet);
                 };
-                let length = usize::from(word(header, 4));
+                let length = usize::from(be16(header, 4));
                 if length < 8 || length > octets.len() {
                     packet.events.push("udp.len_invalid");
                     return self.packets.push(packet);
                 }
                 if self.checksums
-                    && word(header, 6) != 0
+                    && be16(header, 6) != 0
                     && length == octets.len()
                     && wrong(octets, pseudo)
                 {
@@ -408,8 +408,8 @@ impl Decoder<'_> {
                 packet.icmp = Some(Icmp {
                     kind: header[0],
                     code: header[1],
-                    id: numbered.then(|| word(header, 4)),
-                    sequence: numbered.then(|| word(header, 6)),
+                    id: numbered.then(|| be16(header, 4)),
+                    sequence: numbered.then(|| be16(header, 6)),
                     mtu: None,
                     about: matches!(header[0], 3 | 4 | 5 | 11 | 12)
                         .then(|| embedded(&octets[8..]))
@@ -429,9 +429,9 @@ impl Decoder<'_> {
                 packet.icmp = Some(Icmp {
                     kind: header[0],
                     code: header[1],
-                    id: numbered.then(|| word(header, 4)),
-                    sequence: numbered.then(|| word(header, 6)),
-                    mtu: (header[0] == 2).then(|| u32::from_be_bytes(quad(header, 4))),
+                    id: numbered.then(|| be16(header, 4)),
+                    sequence: numbered.then(|| be16(header, 6)),
+                    mtu: (header[0] == 2).then(|| be32(header, 4)),
                     about: (header[0] < 128).then(|| embedded(&octets[8..])).flatten(),
                 });
                 packet.carries(header, &octets[8..]);
@@ -467,7 +467,7 @@ impl Decoder<'_> {
 
     fn gre(&mut self, octets: &[u8]) {
         let Some((header, _)) = octets.split_at_checked(4) else { return };
-        let (flags, kind) = (header[0], word(header, 2));
+        let (flags, kind) = (header[0], be16(header, 2));
         let version = header[1] & 7;
         let mut length = 4;
         for (bit, octets) in [(0xc0, 4), (0x20, 4), (0x10, 4)] {
@@ -505,8 +505,8 @@ impl Decoder<'_> {
 
 impl Packet {
     fn ports(&mut self, header: &[u8]) {
-        self.source_port = word(header, 0);
-        self.destination_port = word(header, 2);
+        self.source_port = be16(header, 0);
+        self.destination_port = be16(header, 2);
     }
 
     fn carries(&mut self, header: &[u8], payload: &[u8]) {
@@ -553,7 +553,7 @@ fn tcp_options(mut octets: &[u8]) -> (Option<u16>, Option<u8>) {
             break;
         }
         match (kind, length) {
-            (2, 4) => mss = Some(word(octets, 2)),
+            (2, 4) => mss = Some(be16(octets, 2)),
             (3, 3) => scale = Some(octets[2].min(14)),
             _ => (),
         }
@@ -587,18 +587,10 @@ fn embedded(octets: &[u8]) -> Option<Embedded> {
         _ => return None,
     };
     let (source_port, destination_port) = match protocol {
-        TCP | UDP | SCTP if rest.len() >= 4 => (word(rest, 0), word(rest, 2)),
+        TCP | UDP | SCTP if rest.len() >= 4 => (be16(rest, 0), be16(rest, 2)),
         _ => (0, 0),
     };
     Some(Embedded { source, destination, protocol, source_port, destination_port })
-}
-
-/// Two octets in network order.
-///
-/// # Panics
-/// If they are not there.
-pub(crate) fn word(octets: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([octets[at], octets[at + 1]])
 }
 
 fn quad(octets: &[u8], at: usize) -> [u8; 4] {

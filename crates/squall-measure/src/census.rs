@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use squall_stats::Histogram;
+use squall_units::be16;
 use squall_wire::checksum::{fold, sum};
 
 use crate::flow::{
@@ -284,7 +285,7 @@ impl Census {
             protocol::TCP => self.judge(1, with_pseudo(protocol::TCP)),
             protocol::UDP => {
                 // A datagram shorter than its IP packet says so itself.
-                let len = usize::from(u16::from_be_bytes([segment[4], segment[5]]));
+                let len = usize::from(be16(segment, 4));
                 let none = segment[6..8] == [0, 0] && headers.key.version == 4;
                 if !none && (len == segment.len() || len == 0) {
                     self.judge(2, with_pseudo(protocol::UDP));

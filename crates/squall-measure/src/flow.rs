@@ -11,7 +11,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use squall_units::MacAddr;
+use squall_units::{MacAddr, be16};
 
 /// Source and destination of a packet: addresses, protocol, ports. Fields that a packet has not are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -644,11 +644,6 @@ fn has_ports(protocol: u8) -> bool {
 #[inline]
 fn front<const N: usize>(octets: &[u8], at: usize) -> Result<&[u8; N], HeaderFault> {
     octets.get(at..).and_then(<[u8]>::first_chunk).ok_or(HeaderFault::Cut)
-}
-
-#[inline]
-fn be16(octets: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([octets[at], octets[at + 1]])
 }
 
 /// A value for every flow, at most `limit` of them: memory is bounded, what does not fit is

@@ -6,7 +6,7 @@
 
 use squall_program::signature::Signature;
 use squall_stats::{DelayTracker, SequenceTracker};
-use squall_units::Nanos;
+use squall_units::{Nanos, get_be16, get_be32};
 
 use crate::flow::{Fragment, Headers, protocol};
 
@@ -127,17 +127,9 @@ pub enum Stamp {
     Media(u32, Option<u32>),
 }
 
-fn be16(octets: &[u8], at: usize) -> Option<u16> {
-    octets.get(at..at + 2)?.try_into().ok().map(u16::from_be_bytes)
-}
-
-fn be32(octets: &[u8], at: usize) -> Option<u32> {
-    octets.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)
-}
-
 /// Seconds and microseconds, 32 bits each.
 fn timeval(octets: &[u8], at: usize) -> Option<Stamp> {
-    let (s, us) = (be32(octets, at)?, be32(octets, at + 4)?);
+    let (s, us) = (get_be32(octets, at)?, get_be32(octets, at + 4)?);
     (us < 1_000_000).then(|| Stamp::Nanos(i64::from(s) * 1_000_000_000 + i64::from(us) * 1000))
 }
 
@@ -175,15 +167,15 @@ impl<'a> Packet<'a> {
         let p = self.payload()?;
         let dst = self.dst();
         // By UDP's own length: the payload may be cut or in fragments.
-        let len = be16(self.octets, self.headers.transport as usize + 4)?.checked_sub(8)?;
-        let fits = be16(p, 0)? == len
+        let len = get_be16(self.octets, self.headers.transport as usize + 4)?.checked_sub(8)?;
+        let fits = get_be16(p, 0)? == len
             && (1..=6).contains(p.get(2)?)
-            && be16(p, 20)? == self.headers.key.dst_port
+            && get_be16(p, 20)? == self.headers.key.dst_port
             && *p.get(22)? == if dst.len() == 4 { 1 } else { 2 }
             && usize::from(*p.get(23)?) == dst.len()
             && p.get(24..24 + dst.len())? == dst;
         let stamp = timeval(p, 12).filter(|_| fits)?;
-        Some(Mark { sequence: be32(p, 8)?, stamp, id: be32(p, 4)?.into() })
+        Some(Mark { sequence: get_be32(p, 8)?, stamp, id: get_be32(p, 4)?.into() })
     }
 
     /// Sequence number, seconds, microseconds, flow id (32 bits each), then the IPv4 address it
@@ -194,7 +186,7 @@ impl<'a> Packet<'a> {
         let plain = p.get(16..16 + dst.len()) == Some(dst);
         let within = [20, 24].iter().any(|&at| p.get(at..at + dst.len()) == Some(dst));
         let stamp = timeval(p, 4).filter(|_| plain || within)?;
-        Some(Mark { sequence: be32(p, 0)?, stamp, id: be32(p, 12)?.into() })
+        Some(Mark { sequence: get_be32(p, 0)?, stamp, id: get_be32(p, 12)?.into() })
     }
 
     /// The last 16 octets, of the sender's byte order: magic 0xab, flow_seq (8 bits), hw_id (16),
@@ -218,7 +210,7 @@ impl<'a> Packet<'a> {
     /// `low` + 4).
     fn iperf3(&self, low: usize) -> Option<Mark> {
         let p = self.payload()?;
-        Some(Mark { sequence: be32(p, low)?, stamp: timeval(p, 0)?, id: 0 })
+        Some(Mark { sequence: get_be32(p, low)?, stamp: timeval(p, 0)?, id: 0 })
     }
 
     /// RFC 3550 §5.1; appendix A.1 for what cannot be one.
@@ -227,14 +219,14 @@ impl<'a> Packet<'a> {
         let (flags, payload_type) = (*p.first()?, *p.get(1)? & 0x7f);
         let header = 12 + 4 * usize::from(flags & 15);
         let extension =
-            if flags & 0x10 == 0 { 0 } else { 4 + 4 * usize::from(be16(p, header + 2)?) };
+            if flags & 0x10 == 0 { 0 } else { 4 + 4 * usize::from(get_be16(p, header + 2)?) };
         let padding = if flags & 0x20 == 0 { 0 } else { usize::from(*p.last()?).max(1) };
         // RFC 5761 §4: 64 to 95 would be RTCP.
         let fits = flags >> 6 == 2
             && !(64..96).contains(&payload_type)
             && header + extension + padding <= p.len();
-        let (sequence, stamp) = (be16(p, 2)?, be32(p, 4)?);
-        let id = u64::from(be32(p, 8)?) << 8 | u64::from(payload_type);
+        let (sequence, stamp) = (get_be16(p, 2)?, get_be32(p, 4)?);
+        let id = u64::from(get_be32(p, 8)?) << 8 | u64::from(payload_type);
         fits.then(|| Mark {
             sequence: sequence.into(),
             stamp: Stamp::Media(stamp, media_rate(payload_type)),

@@ -123,7 +123,7 @@ impl Candidates {
 
 #[cfg(test)]
 mod tests {
-    use squall_program::mix;
+    use squall_units::mix;
 
     use super::*;
     use crate::{FlowSettings, Measure, Receiver, kinds};

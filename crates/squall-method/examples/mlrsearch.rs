@@ -5,33 +5,22 @@
 
 use serde_json::json;
 use squall_method::mlrsearch::{Goal, Next, Preset, Search};
+use squall_units::{SplitMix64, mix};
 
 /// Loads, frames per second.
 const MIN: f64 = 10_000.0;
 const MAX: f64 = 15_000_000.0;
 
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
-    /// SplitMix64.
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mixed(self.0)
-    }
-
     fn below(&mut self, most: f64) -> f64 {
-        part(self.next()) * most
+        part(self.0.draw()) * most
     }
 
     fn between(&mut self, from: f64, to: f64) -> f64 {
         from * (self.below(1.0) * (to / from).ln()).exp()
     }
-}
-
-fn mixed(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }
 
 fn part(x: u64) -> f64 {
@@ -61,7 +50,7 @@ struct Device {
 
 impl Device {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random(SplitMix64(seed));
         let shapes = ["sharp", "buffer", "lossy", "flat", "noisy", "collapse", "dip"];
         // One in ten carries more than is offered.
         let most = if seed % 10 == 9 { 2.0 * MAX } else { MAX };
@@ -110,11 +99,8 @@ impl Device {
         if self.dip[0] <= load && load < self.dip[1] {
             ratio += 0.01;
         }
-        let key = self.seed
-            ^ load.to_bits()
-            ^ (duration_s.to_bits() >> 7)
-            ^ nth.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        if part(mixed(key)) < self.noise {
+        let seed = self.seed ^ load.to_bits() ^ (duration_s.to_bits() >> 7);
+        if part(mix(seed, nth)) < self.noise {
             ratio += self.amount;
         }
         (offered, over + ((offered - over) * ratio).floor())

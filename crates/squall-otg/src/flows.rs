@@ -3,13 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use squall_profile::{Mode, PacketSource, SizeLaw, Stream};
-use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit};
+use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit, lcm};
 use squall_wire::Frame;
 
 use crate::{
     devices::{Devices, Endpoint},
     packet::{Built, Ends, Headers, Payload, get, put},
-    patterns::{What, lcm},
+    patterns::What,
     read::{Node, Notes},
     translate::{
         Counting, EgressInfo, EgressTag, FlowInfo, MetricsInfo, PortInfo, Resolved, StreamInfo,

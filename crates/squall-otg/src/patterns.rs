@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::Value;
 use squall_profile::Op;
-use squall_units::MacAddr;
+use squall_units::{MacAddr, gcd};
 
 use crate::{
     headers::{Field, Form},
@@ -311,7 +311,7 @@ impl Law {
                 count,
             }));
         }
-        let left = period / gcd(period, every);
+        let left = period / gcd(period.into(), every.into()) as u64;
         if left == 1 {
             return self.at(first).map(What::Value);
         }
@@ -349,12 +349,4 @@ impl Law {
             }
         }
     }
-}
-
-pub(crate) fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
-pub(crate) fn lcm(a: u64, b: u64) -> Option<u64> {
-    (a / gcd(a, b)).checked_mul(b)
 }

@@ -10,10 +10,10 @@ use squall_profile::{
     Profile, Recompute, SizeLaw, Stop, Stream, Turn, Vary,
 };
 use squall_program::{
-    Gap, GapLaw, Law, Pattern, Program, ProgramError, Shape, Sizes, Spec, VarSpec, mix, signature,
+    Gap, GapLaw, Law, Pattern, Program, ProgramError, Shape, Sizes, Spec, VarSpec, signature,
     trex::{Mark, MarkPlace},
 };
-use squall_units::{Division, FCS_LEN, L1_OVERHEAD, Picos, RateUnit, Segmentation};
+use squall_units::{Division, FCS_LEN, L1_OVERHEAD, Picos, RateUnit, Segmentation, mix};
 use squall_wire::{BuildError, Frame};
 
 use crate::{

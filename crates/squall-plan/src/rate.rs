@@ -2,7 +2,7 @@
 
 use squall_profile::{Diagnostic, Stream};
 use squall_program::{Gap, Program, Shape, ShapeError, Stage};
-use squall_units::{FCS_LEN, L1_OVERHEAD, Rate, RateUnit};
+use squall_units::{FCS_LEN, L1_OVERHEAD, Rate, RateUnit, gcd};
 
 use crate::{Multiplier, PortLimits};
 
@@ -102,10 +102,6 @@ pub(crate) fn shape(s: &Stream) -> Result<Option<Shape>, Diagnostic> {
             vec![r#"try stages = [{ duration = "10 s", to = "10 kpps" }]"#.into()],
         )
     })
-}
-
-fn gcd(a: u128, b: u128) -> u128 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The gap of a stream at `rate`, or why the port cannot carry it.

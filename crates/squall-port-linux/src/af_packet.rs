@@ -50,7 +50,7 @@ use squall_port::{
     OnLinkDown, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots, Tags,
     Timestamps, TxBatch, TxQueue, monotonic,
 };
-use squall_units::Nanos;
+use squall_units::{Nanos, nearest};
 
 use self::frames::FrameRing;
 use crate::{
@@ -281,12 +281,8 @@ fn find_link(address: &Address, netlink: &Netlink) -> io::Result<Link> {
         return Ok(links.swap_remove(at));
     }
     let names: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
-    let near = names
-        .iter()
-        .map(|name| (distance(name, address.name()), name))
-        .min()
-        .filter(|(d, _)| *d <= 2);
-    let near = near.map(|(_, name)| format!("\n  did you mean {name}?")).unwrap_or_default();
+    let near = nearest(address.name(), names.iter().copied());
+    let near = near.map(|name| format!("\n  did you mean {name}?")).unwrap_or_default();
     let text = format!(
         "{address}: no interface {:?}{near}\n  {}there are {}{}",
         address.name(),
@@ -327,21 +323,6 @@ fn hint_of(wanted: &str, labs: &[&str]) -> String {
             names.join(", ")
         ),
     }
-}
-
-/// Levenshtein's.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<_> = b.chars().collect();
-    let mut row: Vec<_> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// The interface takes frames to any address, as long as `socket` is open.

@@ -12,7 +12,7 @@ use std::{
 
 use libc::c_int;
 use squall_port::InterfaceCounters;
-use squall_units::MacAddr;
+use squall_units::{MacAddr, be16};
 
 use crate::sys::Socket;
 
@@ -504,7 +504,7 @@ fn socket_ids(family: u8, id: &[u8; 36]) -> [SocketAddr; 2] {
             libc::AF_INET => IpAddr::from([octets[0], octets[1], octets[2], octets[3]]),
             _ => IpAddr::from(octets).to_canonical(),
         };
-        SocketAddr::new(ip, u16::from_be_bytes([id[port], id[port + 1]]))
+        SocketAddr::new(ip, be16(id, port))
     })
 }
 

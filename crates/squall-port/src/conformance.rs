@@ -8,6 +8,7 @@ use std::{
 };
 
 use squall_bpf::classic;
+use squall_units::{SplitMix64, be32};
 
 use crate::{
     BATCH, ETHERNET, Fate, Filter, Nanos, Port, RxQueue, SendError, Tags, Timestamps, TxBatch,
@@ -45,10 +46,10 @@ pub fn check(mut bench: Bench<'_>) {
 fn frames_arrive_whole_and_in_order(bench: &mut Bench<'_>) {
     let mut link = Link::open(bench, u32::MAX);
     let lengths: Vec<usize> = interesting_lengths(link.max_frame).collect();
-    let mut rng = 1;
+    let mut random = SplitMix64(1);
     let mut length = lengths.iter().cycle();
     for round in 0..200 {
-        let want = 1 + random(&mut rng) as usize % BATCH;
+        let want = 1 + random.draw() as usize % BATCH;
         link.wait_for_room(want);
         let mut batch = link.tx.lend(want);
         let n = batch.len();
@@ -59,7 +60,7 @@ fn frames_arrive_whole_and_in_order(bench: &mut Bench<'_>) {
             write(&mut batch, i, first + i as u32, taken_lengths[i], dues[i], link.max_frame);
         }
         // In one go, in two, or only a part: the rest is then forgotten, and must not arrive.
-        let part = random(&mut rng) as usize % (n + 1);
+        let part = random.draw() as usize % (n + 1);
         let (one, two) = match round % 3 {
             0 => (n, 0),
             1 => (part, n - part),
@@ -105,9 +106,9 @@ fn a_full_queue_takes_fewer_and_drops_none(bench: &mut Bench<'_>) {
 fn slots_keep_their_content_and_marks(bench: &mut Bench<'_>) {
     let mut link = Link::open(bench, 200);
     let mut used_again = 0;
-    let mut rng = 2;
+    let mut random = SplitMix64(2);
     for _ in 0..400 {
-        let want = 1 + random(&mut rng) as usize % BATCH;
+        let want = 1 + random.draw() as usize % BATCH;
         link.wait_for_room(want);
         let mut batch = link.tx.lend(want);
         let (n, first) = (batch.len(), link.sent.next);
@@ -455,7 +456,7 @@ impl<'a> Link<'a> {
                 if octets.len() < 14 || octets[..3] != MAC_PREFIX {
                     continue;
                 }
-                let seq = u32::from_be_bytes([octets[8], octets[9], octets[10], octets[11]]);
+                let seq = be32(octets, 8);
                 let expected =
                     self.sent.outstanding.pop_front().expect("no frame arrives that was not taken");
                 assert_eq!(
@@ -561,8 +562,8 @@ fn interesting_lengths(max: usize) -> impl Iterator<Item = usize> {
 /// octet a function of it.
 fn frame(seq: u32, len: usize, max_frame: usize) -> Vec<u8> {
     let mut octets = vec![0; len];
-    let mut rng = u64::from(seq) + 1;
-    octets.fill_with(|| random(&mut rng) as u8);
+    let mut random = SplitMix64(u64::from(seq) + 1);
+    octets.fill_with(|| random.draw() as u8);
     octets[..3].copy_from_slice(&MAC_PREFIX);
     octets[6..8].copy_from_slice(&MAC_PREFIX[..2]);
     octets[8..12].copy_from_slice(&seq.to_be_bytes());
@@ -581,13 +582,4 @@ fn frame(seq: u32, len: usize, max_frame: usize) -> Vec<u8> {
 
 fn write(batch: &mut TxBatch<'_>, i: usize, seq: u32, len: usize, due: Nanos, max_frame: usize) {
     batch.frame(i, len, due).copy_from_slice(&frame(seq, len, max_frame));
-}
-
-/// SplitMix64.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

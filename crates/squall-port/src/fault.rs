@@ -19,7 +19,7 @@ use std::{
     },
 };
 
-use squall_units::Rate;
+use squall_units::{Rate, SplitMix64};
 
 use crate::{
     Address, AddressError, BATCH, Fate, Filter, Hosts, InterfaceCounters, Lent, Link, Nanos, Port,
@@ -590,7 +590,7 @@ impl FaultRx {
             let mut octets = octets;
             if self.corrupt.hits() && !octets.is_empty() {
                 changed = octets.to_vec();
-                let bit = self.corrupt.random() as usize % (8 * changed.len());
+                let bit = self.corrupt.random.draw() as usize % (8 * changed.len());
                 changed[bit / 8] ^= 1 << (bit % 8);
                 octets = &changed;
                 // What is damaged on a wire has its checksum.
@@ -649,13 +649,14 @@ impl RxQueue for FaultRx {
 /// Decides, the same way for the same seed.
 struct Die {
     chance: Chance,
-    state: u64,
+    random: SplitMix64,
     turns: u64,
 }
 
 impl Die {
     fn new(seed: u64, queue: u32, salt: u64) -> Self {
-        Self { chance: Chance::Never, state: seed ^ u64::from(queue) << 32 ^ salt << 56, turns: 0 }
+        let random = SplitMix64(seed ^ u64::from(queue) << 32 ^ salt << 56);
+        Self { chance: Chance::Never, random, turns: 0 }
     }
 
     fn of(self, chance: Chance) -> Self {
@@ -665,21 +666,12 @@ impl Die {
     fn hits(&mut self) -> bool {
         match self.chance {
             Chance::Never => false,
-            Chance::Probability(p) => ((self.random() >> 11) as f64) < p * (1u64 << 53) as f64,
+            Chance::Probability(p) => ((self.random.draw() >> 11) as f64) < p * (1u64 << 53) as f64,
             Chance::EveryNth(n) => {
                 self.turns += 1;
                 self.turns.is_multiple_of(n)
             }
         }
-    }
-
-    /// SplitMix64.
-    fn random(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }
 

@@ -3,11 +3,11 @@
 
 use std::{f64::consts::PI, sync::Arc};
 
-use squall_units::{L1_OVERHEAD, Picos};
+use squall_units::{L1_OVERHEAD, Picos, mix};
 
 use crate::{
     Shape,
-    rng::{mix, normal, unit},
+    rng::{normal, unit},
 };
 
 /// The nominal gap behind a frame, as an exact fraction of picoseconds.

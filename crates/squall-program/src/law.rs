@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::rng::{Alias, below, draw, mix};
+use squall_units::{below, mix};
+
+use crate::rng::{Alias, draw};
 
 /// The values of a variable, as numbers of up to 128 bits.
 #[derive(Clone, Debug, PartialEq)]

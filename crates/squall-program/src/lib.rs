@@ -25,7 +25,7 @@ pub use build::{Program, ProgramError, Spec, Turn, VarSpec};
 pub use departures::{Gap, GapLaw, Pattern, Standing, Timeline};
 pub use fill::{Cursor, Places, Run, Scratch};
 pub use law::Law;
-pub use rng::{below, mix, unit};
+pub use rng::unit;
 pub use shape::{Shape, ShapeError, Stage};
 pub use sizes::Sizes;
 

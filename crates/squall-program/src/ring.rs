@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use squall_units::TxMeta;
+use squall_units::{TxMeta, lcm};
 
 use crate::{Program, Run, Scratch, build::Place};
 
@@ -126,12 +126,4 @@ impl Program {
         let all = vars.chain(sums).chain(crcs.map(|place| (place.start, place.end)));
         all.fold((usize::MAX, 0), |(first, end), (from, to)| (first.min(from), end.max(to)))
     }
-}
-
-fn lcm(a: u64, b: u64) -> Option<u64> {
-    let (mut x, mut y) = (a, b);
-    while y != 0 {
-        (x, y) = (y, x % y);
-    }
-    (a / x.max(1)).checked_mul(b)
 }

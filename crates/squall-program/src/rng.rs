@@ -1,13 +1,6 @@
 //! Random numbers by index: draw `k` needs no draw before it, so workers can share a stream.
 
-/// A uniform 64-bit number, a function of `seed` and `k` (splitmix64: Steele, Lea, Flood 2014).
-#[inline]
-pub fn mix(seed: u64, k: u64) -> u64 {
-    let mut z = seed.wrapping_add(k.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+use squall_units::{below, mix};
 
 /// As [`mix`] with one multiplication (wyrand: Wang Yi 2019), for fields; `seed` is to come from
 /// [`mix`].
@@ -16,12 +9,6 @@ pub fn draw(seed: u64, k: u64) -> u64 {
     let x = seed.wrapping_add(k.wrapping_mul(0xa076_1d64_78bd_642f));
     let product = u128::from(x) * u128::from(x ^ 0xe703_7ed1_a0b4_28db);
     (product >> 64) as u64 ^ product as u64
-}
-
-/// Uniform over `0..n`; the bias is below n / 2^64. `n` 0 stands for 2^64.
-#[inline]
-pub fn below(random: u64, n: u64) -> u64 {
-    if n == 0 { random } else { ((u128::from(random) * u128::from(n)) >> 64) as u64 }
 }
 
 /// Uniform over 0 < x <= 1, 53 bits.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use squall_units::{Nanos, Picos};
+use squall_units::{Nanos, Picos, gcd};
 
 /// One piece of a [`Shape`]: a level is reached in `lasts`, linearly from the one before, or at once
 /// where that is 0.
@@ -135,7 +135,10 @@ impl Shape {
     }
 
     fn of(stages: &[Stage], full: u64, goes_on: bool) -> Result<Self, ShapeError> {
-        let divisor = stages.iter().fold(full, |divisor, stage| gcd(divisor, stage.to)).max(1);
+        let divisor = stages
+            .iter()
+            .fold(full, |divisor, stage| gcd(divisor.into(), stage.to.into()) as u64)
+            .max(1);
         let most = stages.iter().map(|stage| stage.to).max().unwrap_or(0).max(full) / divisor;
         // As fine as fits; levels that share no factor lose what is below 2^-34 of the highest.
         let shift = (64 - most.leading_zeros()).saturating_sub(34);
@@ -313,7 +316,7 @@ impl Shape {
     pub fn share(&self, elapsed: Nanos) -> (u64, u64) {
         let (level, of) = self.level(elapsed);
         let of = of * u128::from(self.full);
-        let divisor = gcd_wide(level, of).max(1);
+        let divisor = gcd(level, of).max(1);
         ((level / divisor) as u64, (of / divisor) as u64)
     }
 
@@ -333,14 +336,6 @@ impl Shape {
         let number = self.legs.partition_point(|leg| leg.at + leg.lasts <= elapsed.0);
         self.legs.get(number)
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
-fn gcd_wide(a: u128, b: u128) -> u128 {
-    if b == 0 { a } else { gcd_wide(b, a % b) }
 }
 
 #[cfg(test)]

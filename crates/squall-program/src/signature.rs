@@ -99,7 +99,7 @@ fn difference(high: u64, low: u64) -> u32 {
 /// that knew no keys.
 pub fn key_of(seed: u64) -> u16 {
     const USUAL: u64 = 1;
-    let key = |seed| crate::mix(seed, 0x7369_676e) as u16;
+    let key = |seed| squall_units::mix(seed, 0x7369_676e) as u16;
     key(seed) ^ key(USUAL)
 }
 
@@ -115,12 +115,12 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         for k in 0..1000u64 {
-            let r = crate::mix(3, k);
+            let r = squall_units::mix(3, k);
             let s = Signature {
                 key: (r >> 48) as u16,
                 stream: r as u16,
                 sequence: (r >> 16) as u32,
-                time: crate::mix(4, k) & TIME_MASK,
+                time: squall_units::mix(4, k) & TIME_MASK,
             };
             assert_eq!(Signature::read(&octets(s)), Some(s));
             assert_eq!(Signature::read_of(&octets(s), s.key.into()), Ok(s));
@@ -149,9 +149,11 @@ mod tests {
         assert_eq!(Signature::read(&[]), None);
         let found = (0..100_000u64)
             .filter(|&k| {
-                let r =
-                    [crate::mix(5, 2 * k).to_be_bytes(), crate::mix(5, 2 * k + 1).to_be_bytes()]
-                        .concat();
+                let r = [
+                    squall_units::mix(5, 2 * k).to_be_bytes(),
+                    squall_units::mix(5, 2 * k + 1).to_be_bytes(),
+                ]
+                .concat();
                 assert!(Signature::read_of(&r, 0).is_err());
                 Signature::read(&r).is_some()
             })

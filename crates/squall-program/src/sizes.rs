@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::rng::{Alias, below, mix};
+use squall_units::{below, mix};
+
+use crate::rng::Alias;
 
 /// The law of lengths, octets without FCS.
 #[derive(Clone, Debug, PartialEq)]

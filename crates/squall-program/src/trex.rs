@@ -231,9 +231,9 @@ mod tests {
     #[test]
     fn a_header_that_was_written_is_read() {
         for k in 0..1000u64 {
-            let r = crate::mix(3, k);
+            let r = squall_units::mix(3, k);
             let mark = TrexMark { hw_id: r as u8 & 127, flow_seq: (r >> 8) as u8 };
-            let header = Header { mark, sequence: (r >> 32) as u32, time: crate::mix(4, k) };
+            let header = Header { mark, sequence: (r >> 32) as u32, time: squall_units::mix(4, k) };
             assert_eq!(Header::read(&octets(header)), Some(header));
         }
     }

@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use squall_units::be16;
+
 use crate::split::Side;
 
 const MAGIC: &[u8; 8] = b"tcpprep\0";
@@ -122,14 +124,14 @@ impl Cache {
             );
         }
         let packets = u64::from_be_bytes(std::array::from_fn(|i| header[12 + i]));
-        let per_octet = u16::from_be_bytes([header[20], header[21]]);
+        let per_octet = be16(header, 20);
         if per_octet != PACKETS_PER_OCTET {
             return wrong(
                 20,
                 format!("{per_octet} packets in an octet: expected {PACKETS_PER_OCTET}"),
             );
         }
-        let comment_len = usize::from(u16::from_be_bytes([header[22], header[23]]));
+        let comment_len = usize::from(be16(header, 22));
         let Some((comment, sides)) = octets[HEADER..].split_at_checked(comment_len) else {
             return wrong(octets.len(), format!("ends within the comment of {comment_len} octets"));
         };

@@ -25,6 +25,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use squall_edit::{Delta, TransportSum, is_routed};
 use squall_measure::flow::{FlowKey, Headers, Link, protocol};
+use squall_units::be16;
 
 /// Which change of addresses belongs to which loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +66,7 @@ impl Unique {
     /// Whether the packets of a flow get other addresses at all.
     pub fn changes(key: &FlowKey) -> bool {
         match key.version {
-            4 => [key.src, key.dst]
-                .iter()
-                .any(|a| Region::of(u16::from_be_bytes([a[0], a[1]])).is_some()),
+            4 => [key.src, key.dst].iter().any(|a| Region::of(be16(a, 0)).is_some()),
             6 => is_host(u128::from_be_bytes(key.src)) || is_host(u128::from_be_bytes(key.dst)),
             _ => false,
         }
@@ -788,7 +787,7 @@ mod tests {
     ];
 
     fn toeplitz(input: &[u8]) -> u32 {
-        let mut window = u32::from_be_bytes([RSS_KEY[0], RSS_KEY[1], RSS_KEY[2], RSS_KEY[3]]);
+        let mut window = squall_units::be32(&RSS_KEY, 0);
         let mut hash = 0;
         for (i, octet) in input.iter().enumerate() {
             for bit in (0..8).rev() {

@@ -94,32 +94,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Keyword> {
 
 /// The keyword most like `name`, where one is nearly it.
 pub(crate) fn nearest(name: &str) -> Option<&'static str> {
-    // Longer than any: nothing is near, and the time is bounded.
-    if name.len() > 40 {
-        return None;
-    }
-    let name = name.to_ascii_lowercase();
-    all()
-        .iter()
-        .map(|keyword| (distance(&name, keyword.name), keyword.name))
-        .min()
-        .filter(|near| near.0 <= 2)
-        .map(|near| near.1)
-}
-
-/// Octets to insert, to leave out or to replace (Levenshtein).
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in other.bytes().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[other.len()]
+    squall_units::nearest(name, all().iter().map(|keyword| keyword.name))
 }
 
 const U8: u64 = u8::MAX as u64;

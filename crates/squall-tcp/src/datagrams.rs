@@ -1,6 +1,6 @@
 //! UDP flows, and ICMP errors about flows of either kind.
 
-use squall_units::Nanos;
+use squall_units::{Nanos, be16, be32};
 
 use crate::{
     Application, Event, Reason,
@@ -8,10 +8,7 @@ use crate::{
     core::Found,
     extra::Recovery,
     flow::{Bits, State},
-    packet::{
-        Addresses, Bad, ICMP, ICMP6, IPV4, IPV6, Ip, Key, TCP, TCP_HEADER, UDP, UDP_HEADER, be16,
-        be32,
-    },
+    packet::{Addresses, Bad, ICMP, ICMP6, IPV4, IPV6, Ip, Key, TCP, TCP_HEADER, UDP, UDP_HEADER},
     seq::{le, lt},
     stack::Stack,
 };

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use squall_units::{be16, be32};
 use squall_wire::{
     checksum,
     tcp_flags::{ACK, FIN, RST, SYN},
@@ -424,16 +425,6 @@ fn each_option(octets: &[u8], mut each: impl FnMut(u8, &[u8])) {
             _ => break,
         };
     }
-}
-
-#[inline]
-pub(crate) fn be16(octets: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([octets[at], octets[at + 1]])
-}
-
-#[inline]
-pub(crate) fn be32(octets: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
 }
 
 #[inline]

@@ -1,6 +1,6 @@
 //! The stack: packets and time in, packets and events out.
 
-use squall_units::Nanos;
+use squall_units::{Nanos, be16};
 
 use crate::{
     Application, ClassId, ConnectError, Counters, Event, FlowId, FlowKind, Output, Reason,
@@ -8,7 +8,7 @@ use crate::{
     core::Core,
     flow::{Bits, State},
     hash,
-    packet::{Addresses, Bad, ICMP, ICMP6, Ip, Key, TCP, UDP, UDP_HEADER, addresses4, be16},
+    packet::{Addresses, Bad, ICMP, ICMP6, Ip, Key, TCP, UDP, UDP_HEADER, addresses4},
     wheel::ticks,
 };
 

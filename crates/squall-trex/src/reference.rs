@@ -14,6 +14,8 @@ use serde_json::Value;
 
 pub(crate) use program::Program;
 
+use squall_units::get_be16;
+
 use crate::Problem;
 
 /// Addresses and speed of the port that sends.
@@ -335,7 +337,7 @@ fn mark(packet: &mut [u8], group: Option<usize>) {
 
 /// After Ethernet, VLAN tags and MPLS labels.
 fn network_header(packet: &[u8]) -> Option<usize> {
-    let word = |at: usize| Some(u16::from_be_bytes([*packet.get(at)?, *packet.get(at + 1)?]));
+    let word = |at: usize| get_be16(packet, at);
     let mut at = 12;
     while matches!(word(at)?, 0x8100 | 0x88a8 | 0x9100) {
         at += 4;

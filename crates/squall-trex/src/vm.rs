@@ -5,7 +5,7 @@
 
 use squall_profile::{At, FieldRef, Op, SizeLaw, Turn, Vary};
 use squall_program::trex::MarkPlace;
-use squall_units::FCS_LEN;
+use squall_units::{FCS_LEN, be16};
 use squall_wire::{Frame, checksum};
 
 use crate::{
@@ -751,11 +751,11 @@ fn fix_below(packet: &mut [u8], l3: usize, l3_len: usize) -> Result<Vec<usize>, 
         4 => {
             places.push(fix_ipv4(packet, l3)?);
             let len = usize::from(packet[l3] & 15) * 4;
-            let total = usize::from(u16::from_be_bytes([packet[l3 + 2], packet[l3 + 3]]));
+            let total = usize::from(be16(packet, l3 + 2));
             (l3 + 12..l3 + 20, packet[l3 + 9], len, l3 + total)
         }
         6 if packet.len() >= l3 + 40 => {
-            let payload = usize::from(u16::from_be_bytes([packet[l3 + 4], packet[l3 + 5]]));
+            let payload = usize::from(be16(packet, l3 + 4));
             let next =
                 if l3_len == 40 { packet[l3 + 6] } else { behind_extensions(packet, l3, l3_len) };
             (l3 + 8..l3 + 40, next, l3_len, l3 + 40 + payload)

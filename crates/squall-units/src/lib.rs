@@ -1,12 +1,16 @@
 //! Quantities with their units, and their text forms: in goes `"10 Mpps"`, out comes a [`Rate`],
 //! and back.
 //!
-//! Knows nothing else of Squall. Arithmetic that decides when a frame leaves is integer arithmetic.
+//! Also what crates of every row share: numbers read from octets, random numbers, divisors, medians,
+//! and the name that was probably meant. Knows nothing else of Squall. Arithmetic that decides when a frame leaves is integer arithmetic.
 #![forbid(unsafe_code)]
 
 mod addr;
 mod division;
+mod number;
+mod octets;
 mod parse;
+mod random;
 mod rate;
 mod signature;
 mod slot;
@@ -15,13 +19,16 @@ mod time;
 
 pub use addr::MacAddr;
 pub use division::Division;
+pub use number::{gcd, lcm, median, median_high};
+pub use octets::{be16, be32, get_be16, get_be32};
 pub use parse::{UnitError, parse_count, parse_octets};
+pub use random::{SplitMix64, below, mix};
 pub use rate::{Rate, RateUnit, near};
 pub use signature::{
     SIGNATURE_HASH, TREX_GROUPS, TREX_HW_IDS, TREX_MAGIC, TrexMark, signature_check,
 };
 pub use slot::{Cut, Offload, Segmentation, TxMeta};
-pub use suggest::suggest;
+pub use suggest::{edit_distance, nearest, suggest};
 pub use time::{Nanos, Picos};
 
 /// Octets that a link spends on a frame beside the frame: preamble 7, SFD 1, inter-packet gap 12

@@ -225,7 +225,7 @@ struct Fraction {
 
 impl Fraction {
     fn new(num: u128, den: u128) -> Option<Self> {
-        let divisor = crate::rate::gcd(num, den);
+        let divisor = crate::gcd(num, den);
         (den != 0).then(|| Self { num: num / divisor, den: den / divisor })
     }
 

@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use crate::gcd;
+
 use crate::{L1_OVERHEAD, UnitError};
 
 /// An exact rate: `num / den` in `unit`. Decimal input stays exact: `"33.3 pps"` is 333/10.
@@ -101,10 +103,6 @@ pub fn near(num: u128, den: u128) -> Option<(u64, u64)> {
     }
     let rounded = (num.checked_mul(scale)?.checked_add(den / 2)?) / den;
     if rounded == 0 { None } else { reduced(rounded, scale) }
-}
-
-pub(crate) fn gcd(a: u128, b: u128) -> u128 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 impl FromStr for Rate {

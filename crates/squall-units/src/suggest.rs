@@ -5,25 +5,32 @@ pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Stri
     /// Names that a message lists; a profile may have thousands.
     const MOST: usize = 40;
     let known: Vec<&str> = known.into_iter().collect();
-    let lower = word.to_lowercase();
-    let letters = Letters::of(&lower);
-    let most = |k: &str| 1 + k.len().min(lower.len()) / 4;
-    let near = known
-        .iter()
-        // Of a hundred thousand names nearly all are put aside here.
-        .filter(|k| !k.is_ascii() || !letters.differ(k, most(k)))
-        .map(|k| (distance(&lower, &k.to_lowercase()), *k))
-        // Of a name of one letter any other is but a letter away.
-        .filter(|(d, k)| *d <= most(k) && *d < k.len().max(lower.len()).max(1))
-        .min();
-    match near {
-        Some((_, name)) => format!("did you mean {name:?}?"),
+    match nearest(word, known.iter().copied()) {
+        Some(name) => format!("did you mean {name:?}?"),
         None if known.is_empty() => "none is defined".into(),
         None if known.len() > MOST => {
             format!("expected one of {} and {} more", known[..MOST].join(", "), known.len() - MOST)
         }
         None => format!("expected one of {}", known.join(", ")),
     }
+}
+
+/// The known name with the fewest edits to `word`, in any case of letters, if it is near enough to
+/// have been meant.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = word.to_lowercase();
+    let letters = Letters::of(&lower);
+    let most = 1 + lower.len() / 4;
+    let begun = |k: &str| lower.len() >= 3 && k.starts_with(&lower);
+    known
+        .into_iter()
+        // Of a hundred thousand names nearly all are put aside here.
+        .filter(|k| !k.is_ascii() || begun(k) || !letters.differ(k, most))
+        .map(|k| (edit_distance(&lower, &k.to_lowercase()), k))
+        // One edit makes any letter any other.
+        .filter(|(d, k)| begun(k) || *d == 0 || *d <= most && k.len() > 1 && *d < k.len())
+        .min()
+        .map(|(_, name)| name)
 }
 
 /// How often a word has each letter, if all of them are ASCII.
@@ -52,8 +59,9 @@ impl Letters {
     }
 }
 
-/// Letters to insert, drop, replace or swap with their neighbour (optimal string alignment).
-fn distance(a: &str, b: &str) -> usize {
+/// Letters to insert, drop, replace or swap with their neighbor (optimal string alignment), in the
+/// first 64 of each word.
+pub fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) =
         (a.chars().take(LONGEST).collect(), b.chars().take(LONGEST).collect());
     let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<_>>(), vec![0; b.len() + 1]];
@@ -84,6 +92,8 @@ mod tests {
         assert_eq!(suggest("colour", known), "expected one of rate, mode, start_delay");
         assert_eq!(suggest("", known), "expected one of rate, mode, start_delay");
         assert_eq!(suggest("C", ["A", "B"]), "expected one of A, B");
+        assert_eq!(suggest("a", ["A", "B"]), "did you mean \"A\"?");
+        assert_eq!(suggest("sta", known), "did you mean \"start_delay\"?");
         assert!(suggest("C", std::iter::repeat_n("stream", 1000)).ends_with("stream and 960 more"));
     }
 
@@ -96,7 +106,7 @@ mod tests {
             ("raet", "rate", 1),
             ("kitten", "sitting", 3),
         ] {
-            assert_eq!((distance(a, b), distance(b, a)), (expected, expected), "{a} {b}");
+            assert_eq!((edit_distance(a, b), edit_distance(b, a)), (expected, expected), "{a} {b}");
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use squall_units::SplitMix64;
+
 use crate::bits::put;
 use crate::frame::{Frame, LayerAt};
 use crate::header::{Extent, FieldDef, FieldKind, HeaderDef, Presence, Proto};
@@ -326,7 +328,8 @@ impl Packet {
         for (i, layer) in layers.iter().enumerate() {
             let last = i + 1 == layers.len();
             let fill = if last { room(bytes) } else { 0 };
-            let mut rng = Rng(seed ^ (i as u64) << 32);
+            // The same payload on every machine, whatever its length.
+            let mut random = SplitMix64(seed ^ (i as u64) << 32);
             match (&layer.content, layer.header.proto) {
                 (Content::Text(text), proto) => {
                     let message = messages::octets(proto, text);
@@ -341,7 +344,7 @@ impl Packet {
                 (Content::Count(n), proto) => {
                     let n = n.unwrap_or(fill);
                     match proto {
-                        Proto::Random => bytes.extend((0..n).map(|_| rng.octet())),
+                        Proto::Random => bytes.extend((0..n).map(|_| random.draw() as u8)),
                         Proto::Inc => bytes.extend((0..n).map(|i| i as u8)),
                         _ => bytes.resize(bytes.len() + n, 0),
                     }
@@ -458,19 +461,6 @@ fn wrong(checksum: u16) -> u16 {
     match checksum ^ 0x0101 {
         0 | 0xffff => checksum ^ 0x0202,
         other => other,
-    }
-}
-
-/// SplitMix64, an octet at a time: the same payload on every machine, whatever its length.
-struct Rng(u64);
-
-impl Rng {
-    fn octet(&mut self) -> u8 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) as u8
     }
 }
 

@@ -1,6 +1,8 @@
 //! One line for protocols that are no headers of the table: what `tcpdump -n` says of them, as far
 //! as it is short. All of it may be cut or nonsense; what is not understood gives `None`.
 
+use squall_units::{be16, get_be16, get_be32};
+
 use crate::link::{llc, pppoe};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -27,7 +29,7 @@ pub fn ethertype(ethertype: u16, octets: &[u8]) -> Option<String> {
                 "EAPOL {} ({kind}) v{}, len {}",
                 KINDS.get(kind)?,
                 *octets.first()?,
-                be16(octets, 2)?
+                get_be16(octets, 2)?
             )
         }
         0x88cc => match lldp_name(octets) {
@@ -37,8 +39,8 @@ pub fn ethertype(ethertype: u16, octets: &[u8]) -> Option<String> {
         0x88f7 => {
             format!("PTPv{}, message {}, length {len}", octets.get(1)? & 15, *octets.first()? & 15)
         }
-        0x8808 if be16(octets, 0)? == 1 => {
-            format!("MPCP, Pause, quanta {}, length {len}", be16(octets, 2)?)
+        0x8808 if get_be16(octets, 0)? == 1 => {
+            format!("MPCP, Pause, quanta {}, length {len}", get_be16(octets, 2)?)
         }
         0x9000 => {
             format!(
@@ -59,7 +61,7 @@ fn logical_link(octets: &[u8], end: usize) -> Option<String> {
         [0xaa, 0xaa, 3] => {
             let snap = octets.get(3..8)?;
             let oui = format!("{:02x}{:02x}{:02x}", snap[0], snap[1], snap[2]);
-            Some(match (oui.as_str(), u16::from_be_bytes([snap[3], snap[4]])) {
+            Some(match (oui.as_str(), be16(snap, 3)) {
                 ("00000c", 0x2000) => {
                     format!("CDPv{}, length {}", octets.get(8)?, end.saturating_sub(8))
                 }
@@ -117,7 +119,7 @@ fn spanning_tree(octets: &[u8]) -> Option<String> {
 fn lldp_name(octets: &[u8]) -> Option<String> {
     let mut at = 0;
     loop {
-        let head = be16(octets, at)?;
+        let head = get_be16(octets, at)?;
         let (kind, len) = (head >> 9, usize::from(head & 0x1ff));
         match kind {
             0 => return None,
@@ -133,10 +135,18 @@ pub fn protocol(number: u128, octets: &[u8]) -> Option<(Option<(u16, u16)>, Stri
     let len = octets.len();
     let line = match number {
         50 => {
-            format!("ESP(spi={:#010x},seq={:#x}), length {len}", be32(octets, 0)?, be32(octets, 4)?)
+            format!(
+                "ESP(spi={:#010x},seq={:#x}), length {len}",
+                get_be32(octets, 0)?,
+                get_be32(octets, 4)?
+            )
         }
         51 => {
-            format!("AH(spi={:#010x},seq={:#x}), length {len}", be32(octets, 4)?, be32(octets, 8)?)
+            format!(
+                "AH(spi={:#010x},seq={:#x}), length {len}",
+                get_be32(octets, 4)?,
+                get_be32(octets, 8)?
+            )
         }
         89 => {
             const KINDS: [&str; 6] =
@@ -187,10 +197,11 @@ pub fn protocol(number: u128, octets: &[u8]) -> Option<(Option<(u16, u16)>, Stri
                 "CWR",
                 "SHUTDOWN COMPLETE",
             ];
-            let (ports, mut line) = ((be16(octets, 0)?, be16(octets, 2)?), String::from("sctp"));
+            let (ports, mut line) =
+                ((get_be16(octets, 0)?, get_be16(octets, 2)?), String::from("sctp"));
             let (mut at, mut chunk) = (12, 0);
             while let (Some(&kind), Some(chunk_len), true) =
-                (octets.get(at), be16(octets, at + 2), chunk < 16)
+                (octets.get(at), get_be16(octets, at + 2), chunk < 16)
             {
                 chunk += 1;
                 line += &match KINDS.get(usize::from(kind)) {
@@ -287,9 +298,9 @@ pub fn tcp(ports: (u16, u16), octets: &[u8]) -> Option<String> {
 
 /// RFC 1035 §4.1; a query says what is asked, an answer what is answered.
 fn dns(octets: &[u8]) -> Option<String> {
-    let (id, flags) = (be16(octets, 0)?, be16(octets, 2)?);
+    let (id, flags) = (get_be16(octets, 0)?, get_be16(octets, 2)?);
     let [questions, answers, authorities, additions] =
-        [4, 6, 8, 10].map(|at| be16(octets, at).unwrap_or(0));
+        [4, 6, 8, 10].map(|at| get_be16(octets, at).unwrap_or(0));
     let (is_answer, bit) = (
         flags & 0x8000 != 0,
         |mask: u16, mark: &'static str| if flags & mask != 0 { mark } else { "" },
@@ -314,7 +325,7 @@ fn dns(octets: &[u8]) -> Option<String> {
         }
         for _ in 0..questions.min(8) {
             let Some((name, end)) = dns_name(octets, at) else { break };
-            line += &format!(" {}? {name}", dns_type(be16(octets, end).unwrap_or(0)));
+            line += &format!(" {}? {name}", dns_type(get_be16(octets, end).unwrap_or(0)));
             at = end + 4;
         }
     } else {
@@ -344,13 +355,13 @@ fn dns(octets: &[u8]) -> Option<String> {
 
 fn dns_answer(octets: &[u8], at: usize) -> Option<(String, usize)> {
     let (_, at) = dns_name(octets, at)?;
-    let (kind, len) = (be16(octets, at)?, usize::from(be16(octets, at + 8)?));
+    let (kind, len) = (get_be16(octets, at)?, usize::from(get_be16(octets, at + 8)?));
     let data = octets.get(at + 10..at + 10 + len)?;
     let value = match kind {
         1 => Ipv4Addr::from(*data.first_chunk::<4>()?).to_string(),
         28 => Ipv6Addr::from(*data.first_chunk::<16>()?).to_string(),
         2 | 5 | 12 => dns_name(octets, at + 10)?.0,
-        15 => format!("{} {}", dns_name(octets, at + 12)?.0, be16(data, 0)?),
+        15 => format!("{} {}", dns_name(octets, at + 12)?.0, get_be16(data, 0)?),
         _ => String::new(),
     };
     let blank = if value.is_empty() { "" } else { " " };
@@ -373,7 +384,7 @@ fn dns_name(octets: &[u8], mut at: usize) -> Option<(String, usize)> {
                 at += 1 + len;
             }
             _ => {
-                let to = usize::from(be16(octets, at)? & 0x3fff);
+                let to = usize::from(get_be16(octets, at)? & 0x3fff);
                 end.get_or_insert(at + 2);
                 if to >= at {
                     return None;
@@ -416,12 +427,4 @@ fn text(octets: &[u8]) -> String {
         .iter()
         .map(|&octet| if octet.is_ascii_graphic() || octet == b' ' { octet as char } else { '.' })
         .collect()
-}
-
-fn be16(octets: &[u8], at: usize) -> Option<u16> {
-    octets.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]))
-}
-
-fn be32(octets: &[u8], at: usize) -> Option<u32> {
-    octets.get(at..)?.first_chunk().map(|four| u32::from_be_bytes(*four))
 }

@@ -1,5 +1,7 @@
 //! From octets to headers.
 
+use squall_units::be16;
+
 use crate::bits::get;
 use crate::build::link;
 use crate::frame::{Frame, LayerAt};
@@ -21,7 +23,7 @@ pub(crate) fn dissect(bytes: Vec<u8>) -> Frame {
 
 /// Whether a length stands in place of the EtherType (IEEE 802.3 §3.2.6), of a frame that has it.
 fn is_counted(bytes: &[u8]) -> bool {
-    let length = bytes.get(12..14).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
+    let length = bytes.get(12..14).map(|two| usize::from(be16(two, 0)));
     length.is_some_and(|length| (3..=1500).contains(&length) && 14 + length <= bytes.len())
 }
 
@@ -94,8 +96,7 @@ pub(crate) fn headers(
 
 /// What can be kept right is what is right.
 fn list_right_ones(frame: &mut Frame, ends: &[usize]) {
-    let word =
-        |frame: &Frame, at: usize| u16::from_be_bytes([frame.bytes[at], frame.bytes[at + 1]]);
+    let word = |frame: &Frame, at: usize| be16(&frame.bytes, at);
     for i in 0..frame.layers.len() {
         if let Some(field) = frame.length_of(i)
             && frame.bytes.len().checked_sub(field.from) == Some(word(frame, field.at).into())
@@ -145,9 +146,9 @@ fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
             Extent::List => {
                 let fields = header.min_len + header.optional_len(first);
                 // What pads the frame is no part of the list.
-                let end = header.counting(first).map_or(octets.len(), |(at, from)| {
-                    from + usize::from(u16::from_be_bytes([octets[at], octets[at + 1]]))
-                });
+                let end = header
+                    .counting(first)
+                    .map_or(octets.len(), |(at, from)| from + usize::from(be16(octets, at)));
                 fields + header.list_len(first, octets.get(fields..end.min(octets.len()))?)
             }
             Extent::Counted { field, unit, plus } => {
@@ -162,8 +163,7 @@ fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
 
 /// Where the header's own length field ends its packet, when that is possible at all.
 fn packet_end(header: &HeaderDef, offset: usize, len: usize, bytes: &[u8]) -> Option<usize> {
-    let word =
-        |at: usize| usize::from(u16::from_be_bytes([bytes[offset + at], bytes[offset + at + 1]]));
+    let word = |at: usize| usize::from(be16(bytes, offset + at));
     let end = offset
         + match header.proto {
             Proto::Ipv4 => word(2),
@@ -182,7 +182,7 @@ fn packet_end(header: &HeaderDef, offset: usize, len: usize, bytes: &[u8]) -> Op
 }
 
 fn has_sources(rest: &[u8], each: usize) -> bool {
-    let count = rest.get(2..4).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
+    let count = rest.get(2..4).map(|two| usize::from(be16(two, 0)));
     count.is_some_and(|count| rest.len() == 4 + count * each)
 }
 
@@ -214,8 +214,8 @@ fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
         Proto::Igmp if octets[0] == 0x11 && has_sources(rest, 4) => find("igmp3_query"),
         Proto::Icmpv6 if octets[0] == 130 && has_sources(rest, 16) => find("mld2_query"),
         // What follows is the middle of a packet.
-        Proto::Ipv4 if u16::from_be_bytes([octets[6], octets[7]]) & 0x1fff != 0 => None,
-        Proto::Fragment if u16::from_be_bytes([octets[2], octets[3]]) & 0xfff8 != 0 => None,
+        Proto::Ipv4 if be16(octets, 6) & 0x1fff != 0 => None,
+        Proto::Fragment if be16(octets, 2) & 0xfff8 != 0 => None,
         Proto::Icmp => matches!(octets[0], 3 | 4 | 5 | 11 | 12).then(|| find("ipv4"))?,
         Proto::Icmpv6 => matches!(octets[0], 1..=4).then(|| find("ipv6"))?,
         _ if header.follows.is_some() => find(header.follows?),

@@ -2,8 +2,10 @@
 
 use std::{iter::once, ops::Range};
 
+use squall_units::nearest;
+
 use crate::bits::get;
-use crate::header::{FieldKind, HeaderDef, Presence, Proto, Space, Sum, find, nearest, number};
+use crate::header::{FieldKind, HeaderDef, Presence, Proto, Space, Sum, find, number};
 use crate::packet::BuildError;
 use crate::{checksum, dissect};
 

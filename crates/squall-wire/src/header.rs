@@ -486,37 +486,3 @@ fn flags(names: &[(&str, u64)], text: &str) -> Option<u128> {
     }
     Some(value)
 }
-
-/// ", did you mean ...?" material: the nearest of `names`, when one is near.
-pub(crate) fn nearest<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let text = text.to_ascii_lowercase();
-    let limit = 1 + text.len() / 4;
-    names
-        // One edit makes any letter any other.
-        .filter(|n| n.len() > 1)
-        .map(|n| (distance(&text, &n.to_ascii_lowercase()), n))
-        .filter(|&(d, n)| d <= limit || n.len() >= 3 && text.len() >= 3 && n.starts_with(&text))
-        .min_by_key(|&(d, _)| d)
-        .map(|(_, n)| n)
-}
-
-/// Edits (insert, delete, replace, swap neighbours) between two short texts.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) =
-        (a.chars().take(32).collect(), b.chars().take(32).collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let mut d = (rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]))
-                .min(rows[i - 1][j] + 1)
-                .min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                d = d.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(d);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
-}

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use squall_units::{be16, be32, get_be16};
+
 use crate::table::{MAC_1, MAC_2};
 
 /// Numbers of the tcpdump.org list of link-layer header types that are looked into.
@@ -63,7 +65,7 @@ pub struct Inner {
 pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
     match link_type {
         ETHERNET => {
-            let ethertype = be16(octets, 12).ok_or("Ethernet, cut off")?;
+            let ethertype = get_be16(octets, 12).ok_or("Ethernet, cut off")?;
             let (dst, src) = (mac(octets, 0), mac(octets, 6));
             Ok(Inner { dst, src, ..Inner::behind(14, ethertype, octets) })
         }
@@ -79,7 +81,7 @@ pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
         number::PPP_WITH_DIR => ppp(octets, 1),
         number::PPP_ETHER => pppoe(octets, 0),
         number::C_HDLC => {
-            let ethertype = be16(octets, 2).ok_or("Cisco HDLC, cut off")?;
+            let ethertype = get_be16(octets, 2).ok_or("Cisco HDLC, cut off")?;
             Ok(Inner::behind(4, ethertype, octets))
         }
         number::IEEE802_11 => wlan(octets, 0..octets.len(), false),
@@ -90,7 +92,7 @@ pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
         number::IPOIB => {
             // As systems and tcpdump have it: 40 octets of InfiniBand's global route header, which
             // may be zeros, then EtherType and two octets that are reserved (RFC 4391 §6).
-            let ethertype = be16(octets, 40).ok_or("IP over InfiniBand, cut off")?;
+            let ethertype = get_be16(octets, 40).ok_or("IP over InfiniBand, cut off")?;
             Ok(Inner::behind(44, ethertype, octets))
         }
         number::FRAME_RELAY => frame_relay(octets),
@@ -147,7 +149,7 @@ pub fn to_ethernet(link_type: u16, octets: &[u8]) -> Result<Vec<u8>, String> {
 
 /// `inner` of a PPPoE header at octet `at`: what the session carries.
 pub(crate) fn pppoe(octets: &[u8], at: usize) -> Result<Inner, String> {
-    let session = be16(octets, at + 2).ok_or("PPPoE, cut off")?;
+    let session = get_be16(octets, at + 2).ok_or("PPPoE, cut off")?;
     let header = octets.get(at..at + 6).ok_or("PPPoE, cut off")?;
     if header[..2] != [0x11, 0] {
         return Err(format!("PPPoE, code {:#04x}, session {session:#x}", header[1]));
@@ -164,10 +166,6 @@ impl Inner {
         let octets = at.min(octets.len())..octets.len();
         Self { ethertype, octets, dst: None, src: None, says: String::new() }
     }
-}
-
-fn be16(octets: &[u8], at: usize) -> Option<u16> {
-    octets.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]))
 }
 
 fn mac(octets: &[u8], at: usize) -> Option<[u8; 6]> {
@@ -197,15 +195,16 @@ fn loopback(octets: &[u8]) -> Result<Inner, String> {
 
 fn cooked_v1(octets: &[u8]) -> Result<Inner, String> {
     const CUT: &str = "Linux cooked v1, cut off";
-    let (hardware, address_len) = (be16(octets, 2).ok_or(CUT)?, be16(octets, 4).ok_or(CUT)?);
+    let (hardware, address_len) =
+        (get_be16(octets, 2).ok_or(CUT)?, get_be16(octets, 4).ok_or(CUT)?);
     let src = mac(octets, 6).filter(|_| address_len == 6);
-    let inner = cooked(octets, hardware, be16(octets, 14).ok_or(CUT)?, 16)?;
+    let inner = cooked(octets, hardware, get_be16(octets, 14).ok_or(CUT)?, 16)?;
     Ok(Inner { src, ..inner })
 }
 
 fn cooked_v2(octets: &[u8]) -> Result<Inner, String> {
     let header = octets.first_chunk::<20>().ok_or("Linux cooked v2, cut off")?;
-    let interface = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+    let interface = be32(header, 4);
     let direction = match header[10] {
         0 => "In",
         1 => "B",
@@ -214,8 +213,8 @@ fn cooked_v2(octets: &[u8]) -> Result<Inner, String> {
         4 => "Out",
         _ => "?",
     };
-    let hardware = u16::from_be_bytes([header[8], header[9]]);
-    let inner = cooked(octets, hardware, u16::from_be_bytes([header[0], header[1]]), 20)?;
+    let hardware = be16(header, 8);
+    let inner = cooked(octets, hardware, be16(header, 0), 20)?;
     let says = format!("ifindex {interface} {direction:<3} ");
     Ok(Inner { src: mac(octets, 12).filter(|_| header[11] == 6), says, ..inner })
 }
@@ -242,7 +241,7 @@ fn ppp(octets: &[u8], mut at: usize) -> Result<Inner, String> {
     let first = *octets.get(at).ok_or(CUT)?;
     let (protocol, len) = match first & 1 {
         1 => (u16::from(first), 1),
-        _ => (be16(octets, at).ok_or(CUT)?, 2),
+        _ => (get_be16(octets, at).ok_or(CUT)?, 2),
     };
     at += len;
     match protocol {
@@ -300,7 +299,7 @@ fn frame_relay(octets: &[u8]) -> Result<Inner, String> {
     let address = octets.iter().take(4).position(|octet| octet & 1 == 1);
     let at = 1 + address.filter(|last| *last > 0).ok_or(CUT)?;
     if octets.get(at) != Some(&3) {
-        return match be16(octets, at).ok_or(CUT)? {
+        return match get_be16(octets, at).ok_or(CUT)? {
             ethertype @ 0x600.. => Ok(Inner::behind(at + 2, ethertype, octets)),
             other => Err(format!("frame relay, control {:#04x}", other >> 8)),
         };
@@ -311,7 +310,7 @@ fn frame_relay(octets: &[u8]) -> Result<Inner, String> {
         0xcc => Ok(Inner::behind(at + 1, IPV4, octets)),
         0x8e => Ok(Inner::behind(at + 1, IPV6, octets)),
         0x80 => match octets.get(at + 1..at + 4).ok_or(CUT)? {
-            [0, 0, 0] => Ok(Inner::behind(at + 6, be16(octets, at + 4).ok_or(CUT)?, octets)),
+            [0, 0, 0] => Ok(Inner::behind(at + 6, get_be16(octets, at + 4).ok_or(CUT)?, octets)),
             oui => Err(format!("frame relay, SNAP of {:02x}{:02x}{:02x}", oui[0], oui[1], oui[2])),
         },
         other => Err(format!("frame relay, protocol {other:#04x}")),
@@ -357,8 +356,8 @@ fn nflog(octets: &[u8]) -> Result<Inner, String> {
             return Err(format!("NFLOG, attribute of {len} octets"));
         }
         match kind & 0x7fff {
-            PACKET_HEADER => hook_protocol = be16(octets, at + 4),
-            HARDWARE_ADDRESS if be16(octets, at + 4) == Some(6) => src = mac(octets, at + 8),
+            PACKET_HEADER => hook_protocol = get_be16(octets, at + 4),
+            HARDWARE_ADDRESS if get_be16(octets, at + 4) == Some(6) => src = mac(octets, at + 8),
             PAYLOAD => {
                 let ethertype = match (header[0], hook_protocol) {
                     (2, _) => IPV4,
@@ -497,7 +496,7 @@ fn wlan(octets: &[u8], frame: Range<usize>, padded: bool) -> Result<Inner, Strin
     let inner = if aggregated {
         // The first of the packets in it: addresses and length stand in front.
         (dst, src) = (mac(octets, at), mac(octets, at + 6));
-        let end = at + 14 + usize::from(be16(octets, at + 12).ok_or(CUT)?);
+        let end = at + 14 + usize::from(get_be16(octets, at + 12).ok_or(CUT)?);
         llc(octets, at + 14, end.min(frame.end))?
     } else {
         llc(octets, at, frame.end)?

@@ -7,7 +7,9 @@
 
 use std::ops::Range;
 
-use crate::header::{FieldDef, FieldKind, HeaderDef, find, list, nearest};
+use squall_units::nearest;
+
+use crate::header::{FieldDef, FieldKind, HeaderDef, find, list};
 use crate::options::{OptionForm, OptionSet, written};
 use crate::packet::{Arg, Content, Layer, Opt, Packet, SyntaxError, Value};
 use crate::syntax::{MAX_PAYLOAD, follows};

@@ -1,6 +1,8 @@
 //! What a NIC with segmentation offload, or the kernel in its place, makes of a GSO frame: one
 //! TCP segment or one run of UDP datagrams with more payload than a frame has.
 
+use squall_units::{be16, be32};
+
 use crate::{
     checksum,
     tcp_flags::{CWR, FIN, PSH},
@@ -67,7 +69,7 @@ impl<'a> Segments<'a> {
             let header = &mut frame[network..];
             let len = header.len() as u16;
             put(header, 2, len);
-            let id = u16::from_be_bytes([header[4], header[5]]).wrapping_add(i as u16);
+            let id = be16(header, 4).wrapping_add(i as u16);
             put(header, 4, id);
             put(header, 10, 0);
             let sum = !checksum::fold(checksum::sum(&header[..transport - network]));
@@ -87,7 +89,7 @@ impl<'a> Segments<'a> {
             let sum = !checksum::fold(addresses + 17 + len as u64 + checksum::sum(segment));
             put(segment, 6, if sum == 0 { 0xffff } else { sum });
         } else {
-            let sequence = u32::from_be_bytes([segment[4], segment[5], segment[6], segment[7]]);
+            let sequence = be32(segment, 4);
             segment[4..8].copy_from_slice(&sequence.wrapping_add((i * size) as u32).to_be_bytes());
             segment[13] &= if i > 0 { !CWR } else { 0xff };
             segment[13] &= if i + 1 < self.count() { !(FIN | PSH) } else { 0xff };

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use squall_units::nearest;
+
 use crate::header::{
-    FieldDef, FieldKind, HeaderDef, Presence, Proto, Space, find, headers, list, nearest, number,
-    payloads,
+    FieldDef, FieldKind, HeaderDef, Presence, Proto, Space, find, headers, list, number, payloads,
 };
 use crate::messages;
 use crate::options::{OptionDef, OptionForm, OptionSet, Part, U8, is_name, usage, written};

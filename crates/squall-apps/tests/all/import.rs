@@ -290,7 +290,7 @@ proptest! {
         capture.handshake();
         let mut seq = [1001u32, 5001];
         let mut random = shuffle;
-        let mut chance = |n: u64| { random = squall_program::mix(random, 1); random % n == 0 };
+        let mut chance = |n: u64| { random = squall_units::mix(random, 1); random % n == 0 };
         for turn in &turns {
             capture.wait_us(turn.pause_us);
             let (side, ack) = (turn.side, seq[1 - turn.side]);

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 use squall_rules::End;
+use squall_units::be16;
 
 use super::*;
 use crate::{
@@ -118,7 +119,7 @@ fn fragments_leave_as_each_way_says() {
     let pieces = |evasion| {
         let talk = exchange(Transport::Udp, &[(End::Client, body.clone())]);
         let settings = Settings { evasions: vec![evasion], ..Settings::default() };
-        let offset = |o: &[u8]| ((u16::from_be_bytes([o[20], o[21]]) & 0x1fff) * 8, o.len() - 34);
+        let offset = |o: &[u8]| ((be16(o, 20) & 0x1fff) * 8, o.len() - 34);
         frames(&talk, &ends(4), &settings)
             .unwrap()
             .iter()

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use squall_units::mix;
+
 use super::ByteSet;
 use super::program::{Instruction, Place, Program};
 use super::syntax::{Assertion, NEWLINE, RepeatKind, WORD};
@@ -38,14 +40,10 @@ impl Choices {
         Choices { seed, varied: false, branch: Some(branch) }
     }
 
-    /// SplitMix64 of the seed and `what`: the same question has the same answer whatever was tried
+    /// A function of the seed and `what`: the same question has the same answer whatever was tried
     /// before.
     fn draw(&self, what: u64) -> u64 {
-        let mut z =
-            self.seed.wrapping_add(what.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        mix(self.seed, what)
     }
 }
 

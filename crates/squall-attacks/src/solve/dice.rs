@@ -1,6 +1,6 @@
 //! Chance that is a function of a seed.
 
-use squall_program::mix;
+use squall_units::mix;
 
 /// Numbers in a row, all a function of a seed.
 #[derive(Clone, Debug)]

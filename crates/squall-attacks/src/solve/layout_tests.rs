@@ -4,6 +4,7 @@ use squall_rules::{
     Arithmetic, Base64Decode, ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, Content,
     IsDataAt, JumpFrom, Number, Numbers, Operation, Reading, Step,
 };
+use squall_units::be16;
 
 use super::dice::Dice;
 use super::expression::Expressions;
@@ -229,8 +230,7 @@ fn a_jump_leads_to_where_the_next_content_stands() {
         )
         .unwrap();
         let at = find(&octets, "LEN") + 3;
-        let mut by =
-            i64::from(u16::from_be_bytes([octets[at], octets[at + 1]])) * i64::from(multiplier);
+        let mut by = i64::from(be16(&octets, at)) * i64::from(multiplier);
         if align {
             by = (by + 3) / 4 * 4;
         }

@@ -24,9 +24,8 @@ mod plan;
 mod tests;
 pub(crate) mod transform;
 
-use squall_program::mix;
 use squall_rules::{Application, Bits, CountKind, EngineVersion, Protocol, Rule, RuleSet};
-use squall_units::Nanos;
+use squall_units::{Nanos, mix};
 
 use self::bits::{Before, Setters};
 use self::dice::Dice;

@@ -1,8 +1,7 @@
 //! What both ends send, packet by packet.
 
-use squall_program::mix;
 use squall_rules::End;
-use squall_units::Nanos;
+use squall_units::{Nanos, mix};
 use squall_wire::tcp_flags::{ACK, FIN, PSH, RST, SYN};
 
 use super::packet::{DONT, Head, Ip, Packet, Segment, Writer};

@@ -2,6 +2,7 @@
 
 use pcre2::bytes::{Regex, RegexBuilder};
 use squall_attacks::regex::{ByteSet, Choices, Constraints, Expression, Flags, Held, Sampled};
+use squall_units::SplitMix64;
 
 /// One a line: what PCRE2's syntax has (pcre2pattern(3)), and what rules make of it.
 const EXPRESSIONS: &str = r#"
@@ -556,28 +557,21 @@ fn literals_and_first_octets_are_seen() {
     assert_eq!(read(r"a*").first_bytes(), None);
 }
 
-/// SplitMix64.
-fn draw(state: &mut u64) -> usize {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)) as usize
-}
-
 #[test]
 fn what_pcre2_reads_is_read_and_texts_match_in_almost_all_of_many_mutations() {
     let all: Vec<&str> = expressions().collect();
-    let mut state = 7;
+    let mut random = SplitMix64(7);
     let (mut read_by_both, mut read_by_pcre2, mut texts, mut matches) = (0, 0, 0, 0);
     let mut wrong = Vec::new();
     for round in 0..6_000 {
-        let (a, b) = (all[draw(&mut state) % all.len()], all[draw(&mut state) % all.len()]);
-        let (left, right) = (draw(&mut state) % (a.len() + 1), draw(&mut state) % (b.len() + 1));
+        let (a, b) =
+            (all[(random.draw() as usize) % all.len()], all[(random.draw() as usize) % all.len()]);
+        let (left, right) =
+            ((random.draw() as usize) % (a.len() + 1), (random.draw() as usize) % (b.len() + 1));
         let mut mutated =
             if round % 2 == 0 { [a, b].concat() } else { [&a[..left], &b[right..]].concat() };
         if round % 3 == 0 {
-            let at = draw(&mut state) % mutated.len().max(1);
+            let at = (random.draw() as usize) % mutated.len().max(1);
             mutated = mutated
                 .chars()
                 .enumerate()

@@ -19,6 +19,7 @@ use squall_attacks::{
     wire,
 };
 use squall_rules::{RuleSet, Variables};
+use squall_units::SplitMix64;
 
 #[test]
 fn no_rule_breaks_what_reads_and_solves_it() {
@@ -184,16 +185,11 @@ fn odd_text(chance: &mut Chance) -> String {
 
 // --- going through them ---
 
-/// SplitMix64.
-struct Chance(u64);
+struct Chance(SplitMix64);
 
 impl Chance {
     fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
+        (self.0.draw() % n as u64) as usize
     }
 
     fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
@@ -243,7 +239,7 @@ fn try_all(
             if until.map_or(number >= count, |until| Instant::now() >= until) {
                 break;
             }
-            let text = make(&mut Chance(seed << 32 | number));
+            let text = make(&mut Chance(SplitMix64(seed << 32 | number)));
             texts.send((number, text.clone())).expect("the watch is there until the end");
             if catch_unwind(AssertUnwindSafe(|| take(&text))).is_err() {
                 keep(kind, number, &text);

@@ -4,9 +4,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{render::human, report::Host};
-use squall_units::{FCS_LEN, L1_OVERHEAD};
+use squall_units::{FCS_LEN, L1_OVERHEAD, median};
 
-use crate::{model::ToolInfo, stats::median};
+use crate::model::ToolInfo;
 
 /// The version of this structure.
 pub const GENERATORS_SCHEMA: &str = "squall-generators/1";

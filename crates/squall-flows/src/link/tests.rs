@@ -1,3 +1,5 @@
+use squall_units::be16;
+
 use super::*;
 use crate::{Order, Pool};
 
@@ -186,10 +188,7 @@ fn tags_labels_and_tunnels_go_around_and_come_off() {
             assert!(names.len() >= layers, "{names:?}");
             if let Some(Places { ip, v4: true, .. }) = a.prefixes.v4.tunnel {
                 assert_eq!(fold(sum(&frame[ip..ip + 20])), 0xffff);
-                assert_eq!(
-                    usize::from(u16::from_be_bytes([frame[ip + 2], frame[ip + 3]])),
-                    frame.len() - ip
-                );
+                assert_eq!(usize::from(be16(&frame, ip + 2)), frame.len() - ip);
             }
             // Cut short anywhere it is refused, and nothing breaks.
             for len in 0..frame.len() - 60 {

@@ -1,7 +1,8 @@
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use squall_apps::Program;
-use squall_program::{Shape, mix};
+use squall_program::Shape;
+use squall_units::{be16, mix};
 
 use super::*;
 use crate::{
@@ -672,7 +673,7 @@ fn syns(lab: &mut Lab, until: Nanos) -> Vec<(Nanos, u16)> {
         lab.turn();
         let new = lab.wires[0].frames.iter().skip(before);
         for (at, frame) in new.filter(|(_, f)| f[12..14] == [8, 0] && f[23] == 6 && f[47] == 2) {
-            let port = u16::from_be_bytes([frame[34], frame[35]]);
+            let port = be16(frame, 34);
             found.push((*at - lab.wires[0].delay - Nanos(MS), port));
         }
         let wires = lab.wires.iter().filter_map(|wire| Some(wire.frames.front()?.0));

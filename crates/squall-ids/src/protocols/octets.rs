@@ -1,5 +1,7 @@
 //! Numbers and pieces, taken from the front of octets.
 
+use squall_units::be16;
+
 /// What is left to read. Each method takes from its front, and nothing if there is not enough.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Octets<'a>(pub &'a [u8]);
@@ -20,7 +22,7 @@ impl<'a> Octets<'a> {
     }
 
     pub fn u16(&mut self) -> Option<u16> {
-        self.take(2).map(|octets| u16::from_be_bytes([octets[0], octets[1]]))
+        self.take(2).map(|octets| be16(octets, 0))
     }
 
     pub fn u24(&mut self) -> Option<u32> {

@@ -5,6 +5,7 @@
 //! the client says counts before what the server says.
 
 use squall_rules::{Application, EngineVersion};
+use squall_units::be16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Transport {
@@ -461,7 +462,7 @@ fn is_dns(octets: &[u8]) -> bool {
     if octets.len() < 12 || (octets[2] >> 3) & 15 >= 7 {
         return false;
     }
-    let count = |at: usize| u16::from_be_bytes([octets[at], octets[at + 1]]);
+    let count = |at: usize| be16(octets, at);
     let (questions, answers) = (count(4), count(6));
     if questions == 0 && answers == 0 && count(8) == 0 && count(10) == 0 {
         return false;

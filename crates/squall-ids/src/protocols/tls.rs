@@ -1,6 +1,7 @@
 //! TLS and SSL: what both say before it is encrypted. A flow is one transaction.
 
 use squall_rules::{Buffer, End};
+use squall_units::be16;
 
 use super::octets::{Octets, Records, hexadecimal, md5_hexadecimal};
 use super::{Fact, FactIs, Only, Reader, Transaction, event, number};
@@ -51,7 +52,7 @@ impl Reader for Tls {
                 return;
             }
             side.has_begun = true;
-            let version = u16::from_be_bytes([record[1], record[2]]);
+            let version = be16(&record, 1);
             match record[0] {
                 22 => {
                     set_version(from, version, transaction);
@@ -219,7 +220,7 @@ fn protocols(content: &[u8]) -> Vec<&[u8]> {
 }
 
 fn numbers(octets: &[u8]) -> Vec<u16> {
-    octets.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect()
+    octets.chunks_exact(2).map(|pair| be16(pair, 0)).collect()
 }
 
 /// Values that only try whether the other side ignores what it does not know (RFC 8701).

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use squall_units::{SplitMix64, below, median};
 
 use crate::outcome::Better;
 
@@ -68,8 +69,8 @@ pub fn compare(pairs: &[(f64, f64)], better: Better, level: f64, seed: u64) -> D
         pairs: pairs.len(),
         mean_a: mean(&a),
         mean_b: mean(&b),
-        median_a: median(a),
-        median_b: median(b),
+        median_a: median(a).unwrap_or(0.0),
+        median_b: median(b).unwrap_or(0.0),
         difference: mean(&differences),
         interval,
         claim: claim(interval, better),
@@ -114,15 +115,6 @@ fn mean(data: &[f64]) -> f64 {
     if data.is_empty() { 0.0 } else { data.iter().sum::<f64>() / data.len() as f64 }
 }
 
-fn median(mut data: Vec<f64>) -> f64 {
-    data.sort_by(f64::total_cmp);
-    match (data.len() / 2, data.len() % 2) {
-        (0, 0) => 0.0,
-        (half, 1) => data[half],
-        (half, _) => (data[half - 1] + data[half]) / 2.0,
-    }
-}
-
 /// The standard error of the mean.
 fn error(data: &[f64]) -> f64 {
     let (n, mean) = (data.len() as f64, mean(data));
@@ -148,7 +140,7 @@ fn interval(data: &[f64], level: f64, seed: u64) -> (f64, f64) {
 /// How far means of resamples are from the mean of the data, in standard errors of their own.
 fn studentized(data: &[f64], level: f64, seed: u64) -> (f64, f64) {
     let middle = mean(data);
-    let mut random = Random(seed);
+    let mut random = SplitMix64(seed);
     let mut distances: Vec<f64> =
         (0..RESAMPLES).map(|_| distance(data, middle, &mut random)).collect();
     distances.sort_by(f64::total_cmp);
@@ -156,33 +148,17 @@ fn studentized(data: &[f64], level: f64, seed: u64) -> (f64, f64) {
     (distances[tail], distances[RESAMPLES - 1 - tail])
 }
 
-fn distance(data: &[f64], middle: f64, random: &mut Random) -> f64 {
+fn distance(data: &[f64], middle: f64, random: &mut SplitMix64) -> f64 {
     let n = data.len() as f64;
     let (mut sum, mut squares) = (0.0, 0.0);
     for _ in 0..data.len() {
-        let x = data[random.below(data.len())] - middle;
+        let x = data[below(random.draw(), data.len() as u64) as usize] - middle;
         sum += x;
         squares += x * x;
     }
     let variance = (squares - sum * sum / n).max(0.0) / (n - 1.0);
     // Without spread the standard error is 0, and the distance infinite; but for 0 / 0.
     if sum == 0.0 { 0.0 } else { sum / (variance * n).sqrt() }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
-    }
 }
 
 /// To within 0.0005 (Abramowitz and Stegun, 26.2.23), of a part above 0.5.
@@ -207,10 +183,12 @@ fn student_quantile(part: f64, free: usize) -> f64 {
 mod tests {
     use super::*;
 
+    struct Random(SplitMix64);
+
     impl Random {
         /// Above 0, up to 1.
         fn part(&mut self) -> f64 {
-            ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+            ((self.0.draw() >> 11) + 1) as f64 / (1_u64 << 53) as f64
         }
 
         fn normal(&mut self) -> f64 {
@@ -228,7 +206,7 @@ mod tests {
         mut pair: impl FnMut(&mut Random) -> (f64, f64),
         holds: impl Fn(&Difference) -> bool,
     ) -> usize {
-        let mut random = Random(20_260_101);
+        let mut random = Random(SplitMix64(20_260_101));
         let mut one = |seed| {
             let pairs: Vec<_> = (0..n).map(|_| pair(&mut random)).collect();
             holds(&compare(&pairs, Better::Higher, 0.95, seed))
@@ -319,7 +297,7 @@ mod tests {
     fn as_many_pairs_as_are_needed_find_the_difference() {
         let pair =
             |random: &mut Random| (100.0 + 2.0 * random.normal(), 101.0 + 2.0 * random.normal());
-        let mut random = Random(7);
+        let mut random = Random(SplitMix64(7));
         let pairs: Vec<_> = (0..1000).map(|_| pair(&mut random)).collect();
         // ((1.96 + 1.28) * 2.83)^2 is 84.
         let n = needed(&pairs, 1.0, 0.95).unwrap();

@@ -2,6 +2,7 @@
 //! rate. Each is measured several times; the result is the median of these.
 
 use squall_report::render::human::ns;
+use squall_units::median;
 
 use super::{Settings, Test};
 use crate::{
@@ -160,12 +161,8 @@ impl Sample {
         sorted.get(rank - 1).copied()
     }
 
-    /// Of two in the middle, their mean.
     fn median(&self) -> Option<f64> {
-        let mut sorted = self.0.clone();
-        sorted.sort_by(f64::total_cmp);
-        let n = sorted.len();
-        (n > 0).then(|| (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0)
+        median(self.0.iter().copied())
     }
 }
 

@@ -6,20 +6,17 @@ use sim::{Make, Switch};
 use squall_method::{
     Bench, Limit, Method, MostLoad, Outcome, Patience, Rig, Unwatched, rfc2889, rfc3918,
 };
+use squall_units::SplitMix64;
 
 /// The most that a port sends, frames per second.
 const MOST: f64 = 10_000.0;
 
-/// Numbers by a fixed seed (SplitMix64).
-struct Dice(u64);
+/// Numbers by a fixed seed.
+struct Dice(SplitMix64);
 
 impl Dice {
     fn roll(&mut self, from: u64, to: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        from + (z ^ (z >> 31)) % (to - from + 1)
+        from + self.0.draw() % (to - from + 1)
     }
 }
 
@@ -56,7 +53,7 @@ fn switch(tests: &[rfc2889::Test]) -> rfc2889::Settings {
 #[test]
 fn the_throughput_of_each_mesh_is_what_the_output_ports_carry() {
     use rfc2889::Test::{Backbone, FullMesh, ManyToOne, OneToMany, Unidirectional};
-    let mut dice = Dice(2889);
+    let mut dice = Dice(SplitMix64(2889));
     for _ in 0..4 {
         let ports = dice.roll(2, 6) as usize;
         let fps = dice.roll(1_250, 15_000) as f64;
@@ -91,7 +88,7 @@ fn the_throughput_of_each_mesh_is_what_the_output_ports_carry() {
 
 #[test]
 fn the_table_is_found_to_the_address() {
-    let mut dice = Dice(57);
+    let mut dice = Dice(SplitMix64(57));
     for flush in [false, true] {
         for _ in 0..6 {
             let table = dice.roll(2, 3000) as usize;
@@ -130,7 +127,7 @@ fn addresses_that_are_not_forgotten_between_trials_would_spoil_the_search() {
 
 #[test]
 fn the_learning_rate_is_that_of_the_device() {
-    let mut dice = Dice(58);
+    let mut dice = Dice(SplitMix64(58));
     for _ in 0..4 {
         let learns = dice.roll(1_000, 8_000) as f64;
         let make = Make { ports: 3, table: 8192, learns: Some(learns), ..Make::default() };
@@ -186,7 +183,7 @@ fn a_device_that_forwards_less_under_overload_has_its_maximum_below_the_most_loa
 #[test]
 fn broadcast_and_errored_frames_come_as_the_device_forwards_them() {
     use rfc2889::Test::{Broadcast, ErroredFrames};
-    let mut dice = Dice(510);
+    let mut dice = Dice(SplitMix64(510));
     for filters_errors in [true, false] {
         let fps = dice.roll(1_000, 8_000) as f64;
         let make = Make { fps, filters_errors, depth: 16, ..Make::default() };
@@ -238,7 +235,7 @@ const MEMBERSHIPS: [rfc3918::Membership; 3] =
 #[test]
 fn multicast_throughput_is_that_of_the_slowest_receiver() {
     use rfc3918::Test::{Aggregated, GroupMatrix, Latency, MixedClass};
-    let mut dice = Dice(3918);
+    let mut dice = Dice(SplitMix64(3918));
     for membership in MEMBERSHIPS {
         let fps = dice.roll(1_250, 8_750) as f64;
         let ports = dice.roll(2, 5) as usize;
@@ -270,7 +267,7 @@ fn multicast_throughput_is_that_of_the_slowest_receiver() {
 #[test]
 fn joins_and_leaves_take_as_long_as_the_device_needs() {
     use rfc3918::Test::{JoinDelay, LeaveDelay};
-    let mut dice = Dice(61);
+    let mut dice = Dice(SplitMix64(61));
     for membership in MEMBERSHIPS {
         let make = Make {
             join_ns: dice.roll(0, 500_000_000),
@@ -288,7 +285,7 @@ fn joins_and_leaves_take_as_long_as_the_device_needs() {
 
 #[test]
 fn the_group_capacity_is_found_to_the_group() {
-    let mut dice = Dice(71);
+    let mut dice = Dice(SplitMix64(71));
     for membership in MEMBERSHIPS {
         for _ in 0..3 {
             let groups = dice.roll(1, 1500) as usize;

@@ -9,7 +9,7 @@ use std::{
     hash::Hash,
 };
 
-use squall_units::Nanos;
+use squall_units::{Nanos, get_be16};
 
 use super::Counts;
 
@@ -114,7 +114,7 @@ impl Flow {
             address
         };
         let protocol = header[9];
-        let first = u16_at(header, 6)? & 0x1fff == 0;
+        let first = get_be16(header, 6)? & 0x1fff == 0;
         let segment = packet.get(usize::from(header[0] & 15) * 4..)?;
         let ports = if first { ports(protocol, segment) } else { [0; 2] };
         Some(Self { addresses: [address(12), address(16)], protocol, ports })
@@ -130,7 +130,7 @@ impl Flow {
                 // Hop-by-hop options, routing, destination options (RFC 8200 section 4).
                 0 | 43 | 60 => 8 + 8 * usize::from(*rest.get(1)?),
                 44 => {
-                    first &= u16_at(rest, 2)? & 0xfff8 == 0;
+                    first &= get_be16(rest, 2)? & 0xfff8 == 0;
                     8
                 }
                 _ => break,
@@ -151,7 +151,7 @@ pub fn source_mac(frame: &[u8]) -> Option<[u8; 6]> {
 fn untagged(frame: &[u8]) -> Option<(u16, &[u8])> {
     let mut at = 12;
     loop {
-        match u16_at(frame, at)? {
+        match get_be16(frame, at)? {
             0x8100 | 0x88a8 | 0x9100 => at += 4,
             ether_type => return Some((ether_type, &frame[at + 2..])),
         }
@@ -161,12 +161,8 @@ fn untagged(frame: &[u8]) -> Option<(u16, &[u8])> {
 /// Of TCP, UDP, DCCP, SCTP and UDP-Lite.
 fn ports(protocol: u8, segment: &[u8]) -> [u16; 2] {
     let has_ports = matches!(protocol, 6 | 17 | 33 | 132 | 136);
-    let port = |at| u16_at(segment, at).filter(|_| has_ports).unwrap_or(0);
+    let port = |at| get_be16(segment, at).filter(|_| has_ports).unwrap_or(0);
     [port(0), port(2)]
-}
-
-fn u16_at(octets: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes(octets.get(at..at + 2)?.try_into().ok()?))
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use squall_bpf::{
     Size::{self, U8, U16, U32, U64},
     helper, xdp_md,
 };
-
 use squall_units::SIGNATURE_HASH;
 
 use super::{
@@ -295,7 +294,7 @@ fn wrap(a: &mut Asm, by: u64, count: u64) {
     a.jump_if(Cond::Lt, R1, R3, done).bind(over).alu(Alu::Sub, R1, R3).bind(done);
 }
 
-/// R1, an index, becomes a random number: [`crate::mix`]. Uses R2.
+/// R1, an index, becomes a random number: [`squall_units::mix`]. Uses R2.
 fn mix(a: &mut Asm, seed: u64) {
     a.add(R1, 1).mov64(R2, 0x9e37_79b9_7f4a_7c15).mul(R1, R2).mov64(R2, seed).add(R1, R2);
     for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb)] {
@@ -313,7 +312,7 @@ fn draw(a: &mut Asm, seed: u64) {
     a.load(U64, R2, R10, SCRATCH).xor(R1, R2);
 }
 
-/// R1, random, becomes a number below `count`: `rng::below`. Uses R0, R2 to R5.
+/// R1, random, becomes a number below `count`: [`squall_units::below`]. Uses R0, R2 to R5.
 fn below(a: &mut Asm, count: u64) {
     if count == 0 {
         return;

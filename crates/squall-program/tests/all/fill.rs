@@ -7,9 +7,9 @@ use squall_program::{
     BATCH, Gap, GapLaw, Law, Pattern, Program, ProgramError, Run, Scratch, Sizes, Spec, Turn,
     VarSpec,
     kernel::{self, Stream},
-    mix, signature, trex,
+    signature, trex,
 };
-use squall_units::{Nanos, Picos, TrexMark, TxMeta};
+use squall_units::{Nanos, Picos, TrexMark, TxMeta, mix};
 use squall_wire::{ChecksumField, ChecksumKind, Frame, Packet, checksum};
 
 fn frame(text: &str, len: u32) -> Frame {

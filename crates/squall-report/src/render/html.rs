@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use squall_units::median_high;
 
 use super::{
     flow_page, human,
@@ -772,7 +773,7 @@ fn stream_series(report: &Report, groups: &[&[Sample]], kept: &[usize]) -> Vec<S
             out.tx_pps[g] = mean(members.iter().map(|s| s.tx_pps));
             out.rx_pps[g] = mean(members.iter().map(|s| s.rx_pps));
             out.lost[g] = last.lost.into();
-            out.p50[g] = median(members.iter().filter_map(|s| s.latency_p50_ns)).into();
+            out.p50[g] = median_high(members.iter().filter_map(|s| s.latency_p50_ns)).into();
             out.p99[g] = members.iter().filter_map(|s| s.latency_p99_ns).max().into();
             out.late[g] = members.iter().filter_map(|s| s.late_p99_ns).max().into();
         }
@@ -789,7 +790,7 @@ fn all_streams(groups: &[&[Sample]]) -> Series {
         all.tx_pps[g] = mean(group.iter().map(|s| s.streams.iter().map(|s| s.tx_pps).sum()));
         all.rx_pps[g] = mean(group.iter().map(|s| s.streams.iter().map(|s| s.rx_pps).sum()));
         all.lost[g] = last.streams.iter().map(|s| s.lost).sum::<u64>().into();
-        all.p50[g] = median(streams().filter_map(|s| s.latency_p50_ns)).into();
+        all.p50[g] = median_high(streams().filter_map(|s| s.latency_p50_ns)).into();
         all.p99[g] = streams().filter_map(|s| s.latency_p99_ns).max().into();
         all.late[g] = streams().filter_map(|s| s.late_p99_ns).max().into();
     }
@@ -860,12 +861,6 @@ fn mean(values: impl Iterator<Item = f64>) -> Value {
         n += 1.0;
     }
     if n > 0.0 { number(sum / n) } else { Value::Null }
-}
-
-fn median(values: impl Iterator<Item = u64>) -> Option<u64> {
-    let mut values: Vec<u64> = values.collect();
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
 }
 
 /// Whole above 1000, else with three decimals: what a plot can show, and no more digits.

@@ -9,10 +9,11 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+use squall_units::median_high;
 use unicode_width::UnicodeWidthStr;
 
 use super::human;
-use super::rows::{PortRow, StreamRow, median, port_table, stream_table};
+use super::rows::{PortRow, StreamRow, port_table, stream_table};
 use super::screen::Screen;
 use super::table::{Style, printable, truncate};
 use crate::report::{CaptureSample, Report, Sample};
@@ -229,7 +230,9 @@ fn line(sample: &Sample) -> String {
         parts.push(format!("lost {}", human::count(streams.iter().map(|s| s.lost).sum())));
     }
     let p99 = streams.iter().filter_map(|s| s.latency_p99_ns).max();
-    if let (Some(p50), Some(p99)) = (median(streams.iter().filter_map(|s| s.latency_p50_ns)), p99) {
+    if let (Some(p50), Some(p99)) =
+        (median_high(streams.iter().filter_map(|s| s.latency_p50_ns)), p99)
+    {
         parts.push(format!("lat p50 {} p99 {}", human::ns(p50 as f64), human::ns(p99 as f64)));
     }
     if let Some(late) = streams.iter().filter_map(|s| s.late_p99_ns).max() {

@@ -1,6 +1,8 @@
 //! Ports and streams as they are shown while a run goes on, one row each: of a run in this process,
 //! or of a daemon's.
 
+use squall_units::median_high;
+
 use super::human;
 use super::table::{Cell, Style, Table};
 use crate::report::{Report, Sample};
@@ -175,7 +177,8 @@ pub(super) fn stream_table(
             human::si(rest.iter().map(|s| s.tx_pps).sum(), "pps").into(),
             human::si(rest.iter().filter_map(|s| s.rx_pps).sum(), "pps").into(),
             Cell::fault(lost, human::short_count(lost)),
-            time(median(rest.iter().filter_map(|s| s.p50_ns))),
+            // Of the median stream: what is typical, as the worst p99 beside it is not.
+            time(median_high(rest.iter().filter_map(|s| s.p50_ns))),
             time(rest.iter().filter_map(|s| s.p99_ns).max()),
             time(rest.iter().filter_map(|s| s.max_ns).max()),
             time(rest.iter().filter_map(|s| s.late_p99_ns).max()),
@@ -219,13 +222,6 @@ fn named<'a, T>(
         .get(place)
         .filter(|item| name_of(item) == name)
         .or_else(|| items.iter().find(|item| name_of(item) == name))
-}
-
-/// Of the median stream: what is typical, as the worst p99 beside it is not.
-pub(super) fn median(values: impl Iterator<Item = u64>) -> Option<u64> {
-    let mut values: Vec<u64> = values.collect();
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
 }
 
 #[cfg(test)]

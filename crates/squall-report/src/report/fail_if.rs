@@ -30,6 +30,8 @@
 
 use std::fmt;
 
+use squall_units::edit_distance;
+
 use super::{
     CaptureReport, Distribution, ReceivedFlowReport, Report, SequenceReport, StreamReport,
     StreamRx,
@@ -296,7 +298,7 @@ fn names_of(report: &Report) -> Vec<&str> {
 
 /// That nothing has that name, with the nearest.
 fn nobody(name: &str, names: &[&str]) -> String {
-    let mut near: Vec<_> = names.iter().map(|n| (edits(name, n), *n)).collect();
+    let mut near: Vec<_> = names.iter().map(|n| (edit_distance(name, n), *n)).collect();
     near.sort_unstable();
     near.dedup();
     let near: Vec<_> = near.iter().take(3).map(|(_, name)| format!("{name:?}")).collect();
@@ -1255,24 +1257,10 @@ fn nearest(word: &str, name: Option<&str>) -> Vec<String> {
     let named = name.into_iter().flat_map(|name| {
         Term::all_names().filter(|n| !n.starts_with("total.")).map(move |n| format!("{name}.{n}"))
     });
-    let mut names: Vec<_> = Term::all_names().chain(named).map(|n| (edits(word, &n), n)).collect();
+    let mut names: Vec<_> =
+        Term::all_names().chain(named).map(|n| (edit_distance(word, &n), n)).collect();
     names.sort();
     names.into_iter().take(3).map(|(_, n)| n).collect()
-}
-
-/// Levenshtein distance.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let next = (diagonal + usize::from(ca != *cb)).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = std::mem::replace(&mut row[j + 1], next);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use squall::{
     Error, RunOptions,
     options::{CaptureOptions, Time},
 };
-use squall_units::Nanos;
+use squall_units::{Nanos, get_be16};
 
 use super::{CompareSetting, Comparison, Golden, LISTED, Scratch, frames::Found, packets_of, run};
 use crate::{Astf, File, astf::Tunable};
@@ -175,7 +175,7 @@ struct Parsed<'a> {
 }
 
 fn parse(octets: &[u8]) -> Option<Parsed<'_>> {
-    let word = |at: usize| Some(u16::from_be_bytes([*octets.get(at)?, *octets.get(at + 1)?]));
+    let word = |at: usize| get_be16(octets, at);
     let mut at = 14;
     while word(at - 2)? == 0x8100 {
         at += 4;

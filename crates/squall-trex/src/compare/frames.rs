@@ -1,5 +1,7 @@
 //! Packets against those that TRex sends.
 
+use squall_units::be16;
+
 use super::LISTED;
 use crate::reference::{CLOCK_LEN, Departure, Node};
 
@@ -159,7 +161,7 @@ fn same(node: &Node, due: &Departure, found: &[u8], rules: Rules) -> Result<(), 
 
 /// Without what fills a short frame up.
 fn unpadded(octets: &[u8]) -> &[u8] {
-    let word = |at: usize| u16::from_be_bytes([octets[at], octets[at + 1]]);
+    let word = |at: usize| be16(octets, at);
     if octets.len() != 60 {
         return octets;
     }

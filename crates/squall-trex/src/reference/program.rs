@@ -1,6 +1,7 @@
 //! A stream's field engine: instructions that run for each packet, on variables with a state.
 
 use serde_json::Value;
+use squall_units::be16;
 
 use super::whole;
 use crate::Problem;
@@ -681,8 +682,7 @@ fn fix_below(packet: &mut [u8], l3: usize, l3_len: usize) {
     if packet.len() < l3 + 20 {
         return;
     }
-    let word =
-        |packet: &[u8], at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
+    let word = |packet: &[u8], at: usize| usize::from(be16(packet, at));
     let (l4, end, pseudo, protocol) = match packet[l3] >> 4 {
         4 => {
             fix_ipv4(packet, l3);

@@ -1,4 +1,5 @@
 use serde_json::json;
+use squall_units::be16;
 
 use super::*;
 
@@ -40,7 +41,7 @@ fn write(name: &str, at: usize) -> Value {
 /// The 16 bits at this octet of the first packets.
 fn words(instructions: Value, at: usize, count: usize) -> Vec<u16> {
     let reference = Reference::read(&[stream(pps(1.0), instructions)], &WIRE).expect("sound");
-    let word = |one: Departure| u16::from_be_bytes([one.octets[at], one.octets[at + 1]]);
+    let word = |one: Departure| be16(&one.octets, at);
     reference.take(count).map(word).collect()
 }
 

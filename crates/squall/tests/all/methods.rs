@@ -6,25 +6,19 @@ use squall::{
     method::{Limit, Method, Outcome, Patience, Status, Unwatched, capacity, rfc2544},
     trials::Test,
 };
+use squall_units::SplitMix64;
 
 /// Devices for each property; SQUALL_DEVICES for more.
 fn devices() -> u64 {
     std::env::var("SQUALL_DEVICES").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
 }
 
-/// Numbers of a device (splitmix64): the same for each run.
-struct Draw(u64);
+/// Numbers of a device: the same for each run.
+struct Draw(SplitMix64);
 
 impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn among(&mut self, least: u64, most: u64) -> u64 {
-        least + self.next() % (most - least + 1)
+        least + self.0.draw() % (most - least + 1)
     }
 }
 
@@ -69,12 +63,12 @@ const SIZES: [u32; 4] = [64, 128, 594, 1518];
 fn throughput_buffer_and_delay_are_those_of_the_device() {
     use rfc2544::Test::{BackToBack, Latency, Recovery, Throughput};
     for seed in 1..=devices() {
-        let mut draw = Draw(seed);
+        let mut draw = Draw(SplitMix64(seed));
         let capacity = draw.among(500, 9_900) as f64;
         let (buffer, delay) = (draw.among(1, 600), draw.among(0, 3_000_000));
         let size = SIZES[draw.among(0, 3) as usize];
         // Half of them carry bits, not frames.
-        let bits = draw.next().is_multiple_of(2);
+        let bits = draw.0.draw().is_multiple_of(2);
         let device = match bits {
             true => format!(
                 "drain={}bps,buffer={},delay={delay}",
@@ -110,7 +104,7 @@ fn loss_at_random_is_within_its_interval() {
     let devices = devices() * 2;
     let mut within = 0;
     for seed in 1..=devices {
-        let mut draw = Draw(seed + 1_000);
+        let mut draw = Draw(SplitMix64(seed + 1_000));
         let loss = draw.among(1, 300) as f64 / 1000.0;
         let device = format!("drop={loss},seed={seed}");
         let settings = rfc2544::Settings {
@@ -137,7 +131,7 @@ fn a_device_that_carries_all_is_only_said_to_carry_what_was_offered() {
 #[test]
 fn a_table_holds_as_many_flows_as_are_found() {
     for seed in 1..=devices() {
-        let mut draw = Draw(seed + 2_000);
+        let mut draw = Draw(SplitMix64(seed + 2_000));
         let holds = draw.among(1, 4_000);
         let settings = capacity::Settings {
             of: vec![capacity::Of::Table],

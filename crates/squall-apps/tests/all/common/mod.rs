@@ -9,12 +9,11 @@ use std::{
 };
 
 use squall_apps::{Apps, Counts, Listener, Program, State};
-use squall_program::mix;
 use squall_tcp::{
     Application, ClassId, Event, FlowId, FlowKind, Output, Piece, Reason, Settings, Socket, Stack,
     Tunables, Tuple,
 };
-use squall_units::{Cut, Nanos};
+use squall_units::{Cut, Nanos, mix};
 
 /// Programs, and the octets that came to each flow, by the client's port.
 pub struct Recorder {
