@@ -14,9 +14,8 @@ use squall::{
 };
 
 use squall_method::{
-    Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, ab, capacity,
-    compare, mlrsearch, render, rfc2544, rfc2889, rfc3918, rfc6349, rfc8219, rfc9411, soak, tst009,
-    y1564,
+    Comparison, Estimate, Method, Outcome, Patience, Recorded, Status, Trial, Watch, ab, compare,
+    render,
 };
 
 use crate::{
@@ -53,36 +52,31 @@ pub struct Args {
     method: Methods,
 }
 
-#[derive(Debug, clap::Subcommand)]
-enum Methods {
-    /// Throughput, latency, frame loss, back-to-back (RFC 9004), recovery, reset
-    Rfc2544(OfMethod<rfc2544::Settings>),
-    /// Several loss ratios in one search: NDR and PDR (RFC 9971)
-    Mlrsearch(OfMethod<mlrsearch::Settings>),
-    /// Ethernet service activation: configuration and performance of services
-    Y1564(OfMethod<y1564::Settings>),
-    /// Compare two profiles by trials in turns, or two results: better, worse, or no difference
-    Ab(Box<Ab>),
-    /// TCP throughput: MTU, round-trip time, bottleneck, transfer time ratio, efficiency, buffer
-    /// delay
-    Rfc6349(OfMethod<rfc6349::Settings>),
-    /// Firewalls and intrusion prevention: connections per second, throughput, latency, concurrent
-    /// connections, with HTTP or HTTPS
-    Rfc9411(OfMethod<rfc9411::Settings>),
-    /// Connections per second and at once, goodput, and the flow table of a firewall, NAT or load
-    /// balancer
-    Capacity(OfMethod<capacity::Settings>),
-    /// Switches: meshed throughput, congestion, addresses, errored frames, broadcast
-    Rfc2889(OfMethod<rfc2889::Settings>),
-    /// IP multicast: throughput, latency, join and leave delay, group capacity
-    Rfc3918(OfMethod<rfc3918::Settings>),
-    /// IPv6 transition: throughput, latency, delay variation, frame loss
-    Rfc8219(OfMethod<rfc8219::Settings>),
-    /// A constant load for hours: drift of loss and latency, availability
-    Soak(OfMethod<soak::Settings>),
-    /// Throughput with loss verification (ETSI GS NFV-TST 009)
-    Tst009(OfMethod<tst009::Settings>),
+macro_rules! subcommands {
+    ($($variant:ident($module:ident), $title:literal, $help:expr;)*) => {
+        #[derive(Debug, clap::Subcommand)]
+        enum Methods {
+            $(
+                #[doc = $help]
+                $variant(OfMethod<squall_method::$module::Settings>),
+            )*
+            /// Compare two profiles by trials in turns, or two results: better, worse, or no difference
+            Ab(Box<Ab>),
+        }
+
+        impl Methods {
+            /// `Err`: a comparison, which is no search of one device.
+            fn parts(self) -> Result<(Method, Common), Box<Ab>> {
+                Ok(match self {
+                    $(Self::$variant(of) => (Method::$variant(of.settings), *of.common),)*
+                    Self::Ab(args) => return Err(args),
+                })
+            }
+        }
+    };
 }
+
+squall_method::each_method!(subcommands);
 
 // No doc comment: it would stand in the help of each method.
 #[derive(Debug, clap::Args)]
@@ -320,26 +314,6 @@ pub fn test(args: Args) -> Result<ExitCode, Error> {
     let against = against.unwrap_or_default();
     common.results.publish(files, &outcome, &against)?;
     Ok(ExitCode::from(exit_status(&outcome, &against)))
-}
-
-impl Methods {
-    /// `Err`: a comparison, which is no search of one device.
-    fn parts(self) -> Result<(Method, Common), Box<Ab>> {
-        Ok(match self {
-            Self::Ab(args) => return Err(args),
-            Self::Mlrsearch(of) => (Method::Mlrsearch(of.settings), *of.common),
-            Self::Y1564(of) => (Method::Y1564(of.settings), *of.common),
-            Self::Rfc2544(of) => (Method::Rfc2544(of.settings), *of.common),
-            Self::Rfc6349(of) => (Method::Rfc6349(of.settings), *of.common),
-            Self::Rfc9411(of) => (Method::Rfc9411(of.settings), *of.common),
-            Self::Capacity(of) => (Method::Capacity(of.settings), *of.common),
-            Self::Rfc2889(of) => (Method::Rfc2889(of.settings), *of.common),
-            Self::Rfc3918(of) => (Method::Rfc3918(of.settings), *of.common),
-            Self::Rfc8219(of) => (Method::Rfc8219(of.settings), *of.common),
-            Self::Soak(of) => (Method::Soak(of.settings), *of.common),
-            Self::Tst009(of) => (Method::Tst009(of.settings), *of.common),
-        })
-    }
 }
 
 fn exit_status(outcome: &Outcome, against: &[Comparison]) -> u8 {

@@ -5,22 +5,60 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bench::{Bench, Halt, Patience, Recorded, Unwatched},
-    capacity, mlrsearch,
+    capacity,
     model::Device,
     outcome::{Outcome, Status, Verdict},
-    rfc2544, rfc2889, rfc3918, rfc6349, rfc8219, rfc9411,
     rig::Rig,
-    soak, tst009, y1564,
 };
 
-/// A line for each method: its module has `Settings` with `quick`, and `run`.
+/// All methods, for the macro `$then`: variant, module, title, and the help of the command line. The
+/// module has `Settings` with `quick`, and `run`.
+#[macro_export]
+macro_rules! each_method {
+    ($then:ident) => {
+        $then! {
+            Rfc2544(rfc2544), "RFC 2544: benchmarking network interconnect devices",
+                "Throughput, latency, frame loss, back-to-back (RFC 9004), recovery, reset";
+            Rfc2889(rfc2889), "RFC 2889: benchmarking LAN switching devices",
+                "Switches: meshed throughput, congestion, addresses, errored frames, broadcast";
+            Rfc3918(rfc3918), "RFC 3918: IP multicast benchmarking",
+                "IP multicast: throughput, latency, join and leave delay, group capacity";
+            Rfc8219(rfc8219), "RFC 8219: benchmarking IPv6 transition technologies",
+                "IPv6 transition: throughput, latency, delay variation, frame loss";
+            Soak(soak), "Soak test: constant load over time",
+                "A constant load for hours: drift of loss and latency, availability";
+            Tst009(tst009), "ETSI GS NFV-TST 009: throughput with loss verification",
+                "Throughput with loss verification (ETSI GS NFV-TST 009)";
+            Mlrsearch(mlrsearch), "RFC 9971: multiple loss ratio search",
+                "Several loss ratios in one search: NDR and PDR (RFC 9971)";
+            Y1564(y1564), "ITU-T Y.1564: Ethernet service activation",
+                "Ethernet service activation: configuration and performance of services";
+            Rfc6349(rfc6349), "RFC 6349: TCP throughput",
+                concat!(
+                    "TCP throughput: MTU, round-trip time, bottleneck, transfer time ratio, ",
+                    "efficiency, buffer delay"
+                );
+            Rfc9411(rfc9411), "RFC 9411: performance of network security devices",
+                concat!(
+                    "Firewalls and intrusion prevention: connections per second, throughput, ",
+                    "latency, concurrent connections, with HTTP or HTTPS"
+                );
+            Capacity(capacity), "Capacity of devices that keep state",
+                concat!(
+                    "Connections per second and at once, goodput, and the flow table of a ",
+                    "firewall, NAT or load balancer"
+                );
+        }
+    };
+}
+
 macro_rules! methods {
-    ($($variant:ident($module:ident), $title:literal;)*) => {
+    ($($variant:ident($module:ident), $title:literal, $help:expr;)*) => {
         /// A standard test, with its settings.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "lowercase")]
         pub enum Method {
-            $($variant($module::Settings),)*
+            $($variant(crate::$module::Settings),)*
         }
 
         impl Method {
@@ -46,7 +84,7 @@ macro_rules! methods {
 
             /// All methods, with the forms of their settings.
             pub fn all() -> Vec<About> {
-                let all = [$((Self::$variant(Default::default()), schema_for!($module::Settings)),)*];
+                let all = [$((Self::$variant(Default::default()), schema_for!(crate::$module::Settings)),)*];
                 all.into_iter().map(|(method, schema)| About::of(&method, schema)).collect()
             }
 
@@ -59,26 +97,14 @@ macro_rules! methods {
 
             fn go(&self, rig: &Rig, bench: &mut Bench<'_>, outcome: &mut Outcome) -> Result<(), Halt> {
                 match self {
-                    $(Self::$variant(settings) => $module::run(settings, rig, bench, outcome),)*
+                    $(Self::$variant(settings) => crate::$module::run(settings, rig, bench, outcome),)*
                 }
             }
         }
     };
 }
 
-methods! {
-    Rfc2544(rfc2544), "RFC 2544: benchmarking network interconnect devices";
-    Rfc2889(rfc2889), "RFC 2889: benchmarking LAN switching devices";
-    Rfc3918(rfc3918), "RFC 3918: IP multicast benchmarking";
-    Rfc8219(rfc8219), "RFC 8219: benchmarking IPv6 transition technologies";
-    Soak(soak), "Soak test: constant load over time";
-    Tst009(tst009), "ETSI GS NFV-TST 009: throughput with loss verification";
-    Mlrsearch(mlrsearch), "RFC 9971: multiple loss ratio search";
-    Y1564(y1564), "ITU-T Y.1564: Ethernet service activation";
-    Rfc6349(rfc6349), "RFC 6349: TCP throughput";
-    Rfc9411(rfc9411), "RFC 9411: performance of network security devices";
-    Capacity(capacity), "Capacity of devices that keep state";
-}
+each_method!(methods);
 
 /// A method, for those that ask what there is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
