@@ -4,11 +4,13 @@
 
 #![forbid(unsafe_code)]
 
+mod commits;
 mod dependencies;
 mod generate;
 mod homes;
 mod layers;
 mod python;
+mod reach;
 mod tidy;
 mod types;
 mod typescript;
@@ -26,8 +28,11 @@ usage: cargo xtask TASK
                      uses
   tidy                 no unfinished marks, no paths of one machine, no dead links and none of the words
                        that docs/style-words.md bans in the documents
+  commits              subjects of at most 72 characters, and a body for large changes
   generate             write the schemas, types and references that the code defines
   generate --check     whether they are what the code says
+  reach                how many files sample changes touch (xtask/reach), and whether they apply
+  reach --build        whether they build, and do what they say
 ";
 
 fn main() -> ExitCode {
@@ -39,9 +44,12 @@ fn main() -> ExitCode {
             wrong.extend(homes::check(&root)?);
             Ok(wrong)
         }),
+        ["commits"] => commits::check(&root),
         ["dependencies"] => dependencies::check(&root),
         ["generate"] => generate::write(&root),
         ["generate", "--check"] => generate::check(&root),
+        ["reach"] => reach::check(&root),
+        ["reach", "--build"] => reach::build(&root),
         ["tidy"] => tidy::check(&root),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -59,7 +59,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
 
 /// Every file that is or would be committed; none where this is no git work tree (a source
 /// archive).
-fn files(root: &Path) -> Result<Vec<String>, String> {
+pub fn files(root: &Path) -> Result<Vec<String>, String> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
