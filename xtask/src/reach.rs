@@ -124,13 +124,11 @@ fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The sample's profile; `Key:` of a patch goes into its stream.
+/// What is tried, where a patch has no profile of its own: lines that begin with `| `.
 const PROFILE: &str = "\
 ports.A = \"loop:reach\"
-
-[run]
 duration = \"100 ms\"
-clock = \"virtual\"
+run.clock = \"virtual\"
 
 [[stream]]
 name = \"A\"
@@ -180,7 +178,8 @@ fn tried(tree: &Path, work: &Path, patch: &Path) -> Result<(), String> {
         return Err("expected a line Try: and a line Expect: before the first diff".into());
     };
     let profile = work.join("profile.toml");
-    let content = format!("{PROFILE}{}\n", line("Key:").unwrap_or_default());
+    let own: Vec<&str> = head(&text).filter_map(|line| line.strip_prefix("| ")).collect();
+    let content = if own.is_empty() { PROFILE.to_owned() } else { own.join("\n") };
     fs::write(&profile, content).map_err(|e| format!("{}: {e}", profile.display()))?;
     let profile = profile.to_string_lossy();
     let words = command.split(' ').map(|word| if word == "PROFILE" { &profile } else { word });
