@@ -59,9 +59,9 @@ fmt: ## format all code
 	.venv/bin/ruff format --quiet .
 	cd ui && PATH=$$PWD/../target/tools/node/bin:$$PATH npx prettier --write --log-level warn src
 
-lint: ## formatting, clippy, layers, dependencies, tidiness, generated files, the list of tests that may run again
+lint: ## formatting, clippy, layers, dependencies, tidiness, generated files, reach, commits, the list of tests that may run again
 	@scripts/setup rust python
-	@scripts/test fmt clippy layers dependencies tidy generated words site forge rerun
+	@scripts/test fmt clippy layers dependencies tidy generated reach commits words site forge rerun
 
 fuzz: ## fuzz each target for SECONDS (60): make fuzz SECONDS=600 TARGETS=dissect
 	@scripts/setup rust

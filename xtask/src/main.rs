@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod commits;
 mod dependencies;
 mod generate;
 mod homes;
@@ -27,6 +28,7 @@ usage: cargo xtask TASK
                      uses
   tidy                 no unfinished marks, no paths of one machine, no dead links and none of the words
                        that docs/style-words.md bans in the documents
+  commits              subjects of at most 72 characters, and a body for large changes
   generate             write the schemas, types and references that the code defines
   generate --check     whether they are what the code says
   reach                how many files sample changes touch (xtask/reach), and whether they apply
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
             wrong.extend(homes::check(&root)?);
             Ok(wrong)
         }),
+        ["commits"] => commits::check(&root),
         ["dependencies"] => dependencies::check(&root),
         ["generate"] => generate::write(&root),
         ["generate", "--check"] => generate::check(&root),

@@ -78,116 +78,19 @@ impl FromStr for Instruction {
                     within,
                 })
             }
-            "recv_until" => {
-                let (pattern, within) = match rest.rfind('"').filter(|at| *at > 0) {
-                    Some(at) => {
-                        let (pattern, behind) = rest.split_at(at + 1);
-                        (pattern, line.within(behind)?.1)
-                    }
-                    None => (rest, None),
-                };
-                let pattern = line.quoted(pattern).ok_or_else(|| {
-                    line.wrong(
-                        "octets in quotes",
-                        r#"recv_until "\r\n\r\n", recv_until "OK" within 2 s"#,
-                    )
-                })?;
-                Ok(Self::RecvUntil { pattern: unescape(pattern)?.into(), within })
-            }
+            "recv_until" => line.recv_until(rest),
             "delay" => Ok(Self::Delay(line.delay(rest)?)),
-            "set" => {
-                const HINT: &str = "set x 5, set x random 1 10, set x clock";
-                match rest.split_whitespace().collect::<Vec<_>>()[..] {
-                    [variable, "random", low, high] => Ok(Self::Set {
-                        variable: line.name(variable, HINT)?,
-                        value: Value::Random(line.number(low, HINT)?, line.number(high, HINT)?),
-                    }),
-                    [variable, "clock"] => {
-                        Ok(Self::Set { variable: line.name(variable, HINT)?, value: Value::Clock })
-                    }
-                    [variable, value] => Ok(Self::Set {
-                        variable: line.name(variable, HINT)?,
-                        value: Value::Constant(line.number(value, HINT)?),
-                    }),
-                    _ => Err(line.wrong("a variable and its value", HINT)),
-                }
-            }
-            "add" => {
-                const HINT: &str = "add x 1, add x -1";
-                match rest.split_whitespace().collect::<Vec<_>>()[..] {
-                    [variable, value] => Ok(Self::Add {
-                        variable: line.name(variable, HINT)?,
-                        value: value.parse().map_err(|_| line.wrong("a whole number", HINT))?,
-                    }),
-                    _ => Err(line.wrong("a variable and a number to add", HINT)),
-                }
-            }
-            "count" => {
-                const HINT: &str =
-                    "count pages, count octets 1460, count rounds x, count waited elapsed x";
-                let (counter, amount) = match rest.split_whitespace().collect::<Vec<_>>()[..] {
-                    [counter] => (counter, Amount::Constant(1)),
-                    [counter, "elapsed", variable] => {
-                        (counter, Amount::Elapsed(line.name(variable, HINT)?))
-                    }
-                    [counter, amount]
-                        if amount.starts_with(|c: char| c == '-' || c.is_ascii_digit()) =>
-                    {
-                        (counter, Amount::Constant(line.number(amount, HINT)?))
-                    }
-                    [counter, variable] => (counter, Amount::Variable(line.name(variable, HINT)?)),
-                    _ => return Err(line.wrong("a counter and what is added to it", HINT)),
-                };
-                Ok(Self::Count { counter: line.name(counter, HINT)?, amount })
-            }
+            "set" => line.set(rest),
+            "add" => line.add(rest),
+            "count" => line.count(rest),
             "next" => Ok(Self::Next(line.template(rest)?)),
             "begin" if rest.is_empty() => Ok(Self::Begin(None)),
             "begin" => Ok(Self::Begin(Some(line.template(rest)?))),
             "label" => Ok(Self::Label(line.name(rest, "label again")?)),
-            "jump" => {
-                const HINT: &str = "jump again, jump again if x < 5, jump again if elapsed x < 2 s";
-                let (label, condition) = match rest.split_once(char::is_whitespace) {
-                    None => (rest, None),
-                    Some((label, condition)) => {
-                        let condition = condition.trim().strip_prefix("if ");
-                        let condition =
-                            condition.ok_or_else(|| line.wrong("`if` after the label", HINT))?;
-                        (label, Some(line.condition(condition, HINT)?))
-                    }
-                };
-                Ok(Self::Jump { label: line.name(label, HINT)?, condition })
-            }
-            "loop" => {
-                const HINT: &str = "loop 3, loop until x >= 5, loop forever";
-                let times = match rest.split_once(char::is_whitespace) {
-                    None if rest == "forever" => Times::Forever,
-                    None => Times::Count(line.number(rest, HINT)?),
-                    Some(("until", condition)) => Times::Until(line.condition(condition, HINT)?),
-                    Some(_) => return Err(line.wrong("the number of repetitions", HINT)),
-                };
-                Ok(Self::Loop(times))
-            }
-            "rate" => {
-                const HINT: &str = "rate 125 kB every 10 ms (octets per second), rate 0";
-                let (rate, tick) = match rest.split_once(" every ") {
-                    Some((rate, tick)) => (rate, line.time(tick, HINT)?),
-                    None => (rest, DEFAULT_TICK),
-                };
-                let octets_per_second =
-                    parse_octets(rate.trim()).map_err(|_| line.wrong("octets per second", HINT))?;
-                // Without a rate there is no tick.
-                let tick = if octets_per_second == 0 { DEFAULT_TICK } else { tick };
-                Ok(Self::Rate { octets_per_second, tick })
-            }
-            "recv_packets" => {
-                const HINT: &str = "recv_packets 1, recv_packets 1 take id = be16 at 0 within 2 s";
-                let (rest, within) = line.within(rest)?;
-                let (packets, take) = match rest.split_once(char::is_whitespace) {
-                    None => (rest, None),
-                    Some((packets, take)) => (packets, Some(line.take(take.trim(), HINT)?)),
-                };
-                Ok(Self::RecvPackets { packets: line.number(packets, HINT)?, take, within })
-            }
+            "jump" => line.jump(rest),
+            "loop" => line.repeat(rest),
+            "rate" => line.rate(rest),
+            "recv_packets" => line.recv_packets(rest),
             "recv_packet_octets" => {
                 let (octets, within) = line.within(rest)?;
                 Ok(Self::RecvPacketOctets {
@@ -196,72 +99,188 @@ impl FromStr for Instruction {
                 })
             }
             "keepalive" => Ok(Self::Keepalive(line.time(rest, "keepalive 30 s")?)),
-            "http_response" => {
-                let (rest, within) = line.within(rest)?;
-                match rest {
-                    "" => Ok(Self::HttpResponse { head: false, within }),
-                    "head" => Ok(Self::HttpResponse { head: true, within }),
-                    _ => Err(line.wrong(
-                        "nothing or `head`",
-                        "http_response, http_response head within 2 s",
-                    )),
-                }
-            }
-            "http_serve" => {
-                const HINT: &str = "http_serve 200 text/html 1024";
-                match rest.split_whitespace().collect::<Vec<_>>()[..] {
-                    [status, content_type, ref body @ ..] if !body.is_empty() => {
-                        Ok(Self::HttpServe {
-                            status: status.parse().map_err(|_| line.wrong("a status", HINT))?,
-                            content_type: content_type.into(),
-                            body: line.octets(&body.join(" "), HINT)?,
-                        })
-                    }
-                    _ => Err(line.wrong("status, content type and octets of the body", HINT)),
-                }
-            }
-            "extract" => {
-                const HINT: &str = r#"extract token = json data.token, extract id = regex "id=(\d+)", extract tag = header ETag"#;
-                let wrong = || line.wrong("a name, `=` and json, regex or header", HINT);
-                let (name, from) = rest.split_once('=').ok_or_else(wrong)?;
-                let (kind, what) = from.trim().split_once(char::is_whitespace).ok_or_else(wrong)?;
-                let what = what.trim();
-                let from = match kind {
-                    "json" => Origin::Json(what.into()),
-                    "header" => Origin::Header(what.into()),
-                    "regex" => Origin::Regex(line.quoted(what).ok_or_else(wrong)?.into()),
-                    _ => return Err(wrong()),
-                };
-                Ok(Self::Extract { name: line.name(name.trim(), HINT)?, from })
-            }
-            "check" => {
-                const HINT: &str = r#"check status 200, check length 512, check sha256 HEX, check regex "welcome", check no_redirect"#;
-                if rest.trim() == "no_redirect" {
-                    return Ok(Self::Check(Check::NoRedirect));
-                }
-                let wrong = || line.wrong("a property and its expected value", HINT);
-                let (kind, what) = rest.split_once(char::is_whitespace).ok_or_else(wrong)?;
-                let what = what.trim();
-                Ok(Self::Check(match kind {
-                    "status" => Check::Status(what.parse().map_err(|_| wrong())?),
-                    "length" => Check::Length(parse_octets(what).map_err(|_| wrong())?),
-                    "sha256" => Check::Sha256(sha256(what).ok_or_else(|| {
-                        line.wrong("64 hexadecimal digits, as sha256sum prints them", HINT)
-                    })?),
-                    "regex" => Check::Regex(line.quoted(what).ok_or_else(wrong)?.into()),
-                    _ => return Err(wrong()),
-                }))
-            }
-            "unless_redirect" => {
-                const HINT: &str = "unless_redirect done, unless_redirect done www.test";
-                let (label, host) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-                Ok(Self::UnlessRedirect {
-                    label: line.name(label, HINT)?,
-                    host: host.trim().into(),
-                })
-            }
+            "http_response" => line.http_response(rest),
+            "http_serve" => line.http_serve(rest),
+            "extract" => line.extract(rest),
+            "check" => line.check(rest),
+            "unless_redirect" => line.unless_redirect(rest),
             _ => Err(line.wrong(WORDS, r#"send "hello\r\n""#)),
         }
+    }
+}
+
+/// Instructions of several words, by the text after the first one.
+impl<'a> Line<'a> {
+    fn recv_until(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        let (pattern, within) = match rest.rfind('"').filter(|at| *at > 0) {
+            Some(at) => {
+                let (pattern, behind) = rest.split_at(at + 1);
+                (pattern, self.within(behind)?.1)
+            }
+            None => (rest, None),
+        };
+        let pattern = self.quoted(pattern).ok_or_else(|| {
+            self.wrong("octets in quotes", r#"recv_until "\r\n\r\n", recv_until "OK" within 2 s"#)
+        })?;
+        Ok(Instruction::RecvUntil { pattern: unescape(pattern)?.into(), within })
+    }
+
+    fn set(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        const HINT: &str = "set x 5, set x random 1 10, set x clock";
+        match rest.split_whitespace().collect::<Vec<_>>()[..] {
+            [variable, "random", low, high] => Ok(Instruction::Set {
+                variable: self.name(variable, HINT)?,
+                value: Value::Random(self.number(low, HINT)?, self.number(high, HINT)?),
+            }),
+            [variable, "clock"] => {
+                Ok(Instruction::Set { variable: self.name(variable, HINT)?, value: Value::Clock })
+            }
+            [variable, value] => Ok(Instruction::Set {
+                variable: self.name(variable, HINT)?,
+                value: Value::Constant(self.number(value, HINT)?),
+            }),
+            _ => Err(self.wrong("a variable and its value", HINT)),
+        }
+    }
+
+    fn add(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        const HINT: &str = "add x 1, add x -1";
+        match rest.split_whitespace().collect::<Vec<_>>()[..] {
+            [variable, value] => Ok(Instruction::Add {
+                variable: self.name(variable, HINT)?,
+                value: value.parse().map_err(|_| self.wrong("a whole number", HINT))?,
+            }),
+            _ => Err(self.wrong("a variable and a number to add", HINT)),
+        }
+    }
+
+    fn count(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        const HINT: &str = "count pages, count octets 1460, count rounds x, count waited elapsed x";
+        let (counter, amount) = match rest.split_whitespace().collect::<Vec<_>>()[..] {
+            [counter] => (counter, Amount::Constant(1)),
+            [counter, "elapsed", variable] => {
+                (counter, Amount::Elapsed(self.name(variable, HINT)?))
+            }
+            [counter, amount] if amount.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => {
+                (counter, Amount::Constant(self.number(amount, HINT)?))
+            }
+            [counter, variable] => (counter, Amount::Variable(self.name(variable, HINT)?)),
+            _ => return Err(self.wrong("a counter and what is added to it", HINT)),
+        };
+        Ok(Instruction::Count { counter: self.name(counter, HINT)?, amount })
+    }
+
+    fn jump(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        const HINT: &str = "jump again, jump again if x < 5, jump again if elapsed x < 2 s";
+        let (label, condition) = match rest.split_once(char::is_whitespace) {
+            None => (rest, None),
+            Some((label, condition)) => {
+                let condition = condition.trim().strip_prefix("if ");
+                let condition =
+                    condition.ok_or_else(|| self.wrong("`if` after the label", HINT))?;
+                (label, Some(self.condition(condition, HINT)?))
+            }
+        };
+        Ok(Instruction::Jump { label: self.name(label, HINT)?, condition })
+    }
+
+    fn repeat(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        const HINT: &str = "loop 3, loop until x >= 5, loop forever";
+        let times = match rest.split_once(char::is_whitespace) {
+            None if rest == "forever" => Times::Forever,
+            None => Times::Count(self.number(rest, HINT)?),
+            Some(("until", condition)) => Times::Until(self.condition(condition, HINT)?),
+            Some(_) => return Err(self.wrong("the number of repetitions", HINT)),
+        };
+        Ok(Instruction::Loop(times))
+    }
+
+    fn rate(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        const HINT: &str = "rate 125 kB every 10 ms (octets per second), rate 0";
+        let (rate, tick) = match rest.split_once(" every ") {
+            Some((rate, tick)) => (rate, self.time(tick, HINT)?),
+            None => (rest, DEFAULT_TICK),
+        };
+        let octets_per_second =
+            parse_octets(rate.trim()).map_err(|_| self.wrong("octets per second", HINT))?;
+        // Without a rate there is no tick.
+        let tick = if octets_per_second == 0 { DEFAULT_TICK } else { tick };
+        Ok(Instruction::Rate { octets_per_second, tick })
+    }
+
+    fn recv_packets(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        const HINT: &str = "recv_packets 1, recv_packets 1 take id = be16 at 0 within 2 s";
+        let (rest, within) = self.within(rest)?;
+        let (packets, take) = match rest.split_once(char::is_whitespace) {
+            None => (rest, None),
+            Some((packets, take)) => (packets, Some(self.take(take.trim(), HINT)?)),
+        };
+        Ok(Instruction::RecvPackets { packets: self.number(packets, HINT)?, take, within })
+    }
+
+    fn http_response(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        let (rest, within) = self.within(rest)?;
+        match rest {
+            "" => Ok(Instruction::HttpResponse { head: false, within }),
+            "head" => Ok(Instruction::HttpResponse { head: true, within }),
+            _ => {
+                Err(self.wrong("nothing or `head`", "http_response, http_response head within 2 s"))
+            }
+        }
+    }
+
+    fn http_serve(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        const HINT: &str = "http_serve 200 text/html 1024";
+        match rest.split_whitespace().collect::<Vec<_>>()[..] {
+            [status, content_type, ref body @ ..] if !body.is_empty() => {
+                Ok(Instruction::HttpServe {
+                    status: status.parse().map_err(|_| self.wrong("a status", HINT))?,
+                    content_type: content_type.into(),
+                    body: self.octets(&body.join(" "), HINT)?,
+                })
+            }
+            _ => Err(self.wrong("status, content type and octets of the body", HINT)),
+        }
+    }
+
+    fn extract(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        const HINT: &str = r#"extract token = json data.token, extract id = regex "id=(\d+)", extract tag = header ETag"#;
+        let wrong = || self.wrong("a name, `=` and json, regex or header", HINT);
+        let (name, from) = rest.split_once('=').ok_or_else(wrong)?;
+        let (kind, what) = from.trim().split_once(char::is_whitespace).ok_or_else(wrong)?;
+        let what = what.trim();
+        let from = match kind {
+            "json" => Origin::Json(what.into()),
+            "header" => Origin::Header(what.into()),
+            "regex" => Origin::Regex(self.quoted(what).ok_or_else(wrong)?.into()),
+            _ => return Err(wrong()),
+        };
+        Ok(Instruction::Extract { name: self.name(name.trim(), HINT)?, from })
+    }
+
+    fn check(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        const HINT: &str = r#"check status 200, check length 512, check sha256 HEX, check regex "welcome", check no_redirect"#;
+        if rest.trim() == "no_redirect" {
+            return Ok(Instruction::Check(Check::NoRedirect));
+        }
+        let wrong = || self.wrong("a property and its expected value", HINT);
+        let (kind, what) = rest.split_once(char::is_whitespace).ok_or_else(wrong)?;
+        let what = what.trim();
+        Ok(Instruction::Check(match kind {
+            "status" => Check::Status(what.parse().map_err(|_| wrong())?),
+            "length" => Check::Length(parse_octets(what).map_err(|_| wrong())?),
+            "sha256" => Check::Sha256(sha256(what).ok_or_else(|| {
+                self.wrong("64 hexadecimal digits, as sha256sum prints them", HINT)
+            })?),
+            "regex" => Check::Regex(self.quoted(what).ok_or_else(wrong)?.into()),
+            _ => return Err(wrong()),
+        }))
+    }
+
+    fn unless_redirect(self, rest: &'a str) -> Result<Instruction, Mistake> {
+        const HINT: &str = "unless_redirect done, unless_redirect done www.test";
+        let (label, host) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        Ok(Instruction::UnlessRedirect { label: self.name(label, HINT)?, host: host.trim().into() })
     }
 }
 

@@ -290,60 +290,19 @@ fn from_rules(
     let chosen: Vec<usize> =
         (0..rules.rules.len()).filter(|&rule| choice.takes(&rules.rules[rule])).collect();
     if chosen.is_empty() {
-        let what = match (rules.rules.len(), rules.problems.first()) {
-            (0, Some(first)) => {
-                let first = rules::told(&rules, first);
-                format!(
-                    "there is no rule: {} lines cannot be read\n    {first}",
-                    rules.problems.len()
-                )
-            }
-            (0, None) => "there is no rule".into(),
-            (n, _) => format!("none of {n} rules is selected"),
-        };
-        mistakes.at(
-            said.at,
-            &format!("attack {:?}: {what}", said.name),
-            if rules.rules.is_empty() {
-                "expected rules of Snort 2, Snort 3 or Suricata in files, or in folders of *.rules"
-            } else {
-                "`squall attack RULES --list` shows all rules"
-            },
-        );
+        none_chosen(said, &rules, mistakes);
         return Ok(None);
     }
-    let mut order = Order {
-        samples: said.samples,
-        every_branch: said.every_branch,
-        near_misses: match said.near_miss {
-            NearMiss::No => NearMisses::No,
-            NearMiss::Also => NearMisses::Also,
-            NearMiss::Only => NearMisses::Only,
-        },
-        shuffle: said.shuffle,
-        seed: profile.effective_seed(),
-        repeat: said.repeat,
-        begin: said.start,
-        pace: Pace { attacks: 1, seconds: 1 },
-        hosts,
-        variants: rules::variants(said),
-    };
+    let mut order = order(profile, said, hosts);
     let outcomes = solve_all(&rules, &chosen, &order, engine, progress)?;
-    let mut report = told(&rules, &outcomes, &order);
+    let report = told(&rules, &outcomes, &order);
     order.pace = match said.pace {
         AttackPace::PerSecond(rate) => Pace::of(rate),
         AttackPace::Share(share) => {
             let Some(octets) = background.map(background::Survey::octets_per_second) else {
                 return Ok(None);
             };
-            let suite = suite::arrange(&rules, &outcomes, &order);
-            let all: usize = suite
-                .attacks
-                .iter()
-                .filter_map(|attack| attack.frames(&rules, &wire).ok())
-                .map(|(frames, _)| frames.iter().map(|frame| frame.octets.len()).sum::<usize>())
-                .sum();
-            let mean = all as f64 / suite.attacks.len().max(1) as f64;
+            let mean = mean_octets(&suite::arrange(&rules, &outcomes, &order), &rules, &wire);
             Pace::of((octets * share / (1.0 - share) / mean.max(1.0)).max(1e-6))
         }
     };
@@ -359,10 +318,8 @@ fn from_rules(
         true => part.has_address(attack.ends.client),
         false => part.has(attack.number),
     });
-    let mut labels = Vec::with_capacity(suite.attacks.len());
-    let mut section = Section { numbers, ..Section::default() };
     let examiner = Examiner::new(&rules, engine);
-    let mut kept = Vec::with_capacity(suite.attacks.len());
+    let mut examined = Examined { report, labels: Vec::new(), kept: Vec::new() };
     let mut attacks = suite.attacks.into_iter().peekable();
     while attacks.peek().is_some() {
         let some: Vec<_> = attacks.by_ref().take(EXAMINED_AT_ONCE).collect();
@@ -373,38 +330,11 @@ fn from_rules(
             Ok::<_, wire::Error>((frames, labels, holds))
         });
         for (attack, made) in some.into_iter().zip(made) {
-            let mut leave_out = |why: &str| *report.left_out.entry(why.into()).or_default() += 1;
-            let (frames, of) = match made {
-                Some(Ok((frames, of, true))) => (frames, of),
-                Some(Ok((.., false))) => {
-                    leave_out("near_miss_seen");
-                    continue;
-                }
-                Some(Err(error)) => {
-                    leave_out("not_written");
-                    report.left_out_first.get_or_insert_with(|| error.to_string());
-                    continue;
-                }
-                None => {
-                    leave_out("defect");
-                    continue;
-                }
-            };
-            report.frames += frames.len() as u64;
-            report.octets += frames.iter().map(|frame| frame.octets.len() as u64).sum::<u64>();
-            *(if attack.kind == Kind::Attack {
-                &mut report.attacks
-            } else {
-                &mut report.near_misses
-            }) += 1;
-            report.unseen += u64::from(of.iter().any(|label| label.note == NOT_SEEN));
-            labels.extend(of);
-            if !(said.live && live::is_conversation(&attack)) {
-                told_of.add(said, labels.len() - 1, &frames);
-            }
-            kept.push(attack);
+            examined.add(said, attack, made, &mut told_of);
         }
     }
+    let Examined { mut report, labels, kept } = examined;
+    let mut section = Section { numbers, ..Section::default() };
     let without_address = suite.without_address;
     let suite = suite::Suite { attacks: kept, without_address };
     if suite.without_address > 0 {
@@ -423,6 +353,103 @@ fn from_rules(
         section.lines.push(line(|_| true));
     }
     Ok(Some(Section { report, labels, ..section }))
+}
+
+fn none_chosen(said: &Attack, rules: &RuleSet, mistakes: &mut Mistakes<'_>) {
+    let what = match (rules.rules.len(), rules.problems.first()) {
+        (0, Some(first)) => {
+            let first = rules::told(&rules, first);
+            format!("there is no rule: {} lines cannot be read\n    {first}", rules.problems.len())
+        }
+        (0, None) => "there is no rule".into(),
+        (n, _) => format!("none of {n} rules is selected"),
+    };
+    mistakes.at(
+        said.at,
+        &format!("attack {:?}: {what}", said.name),
+        if rules.rules.is_empty() {
+            "expected rules of Snort 2, Snort 3 or Suricata in files, or in folders of *.rules"
+        } else {
+            "`squall attack RULES --list` shows all rules"
+        },
+    );
+}
+
+/// All but the pace, which may depend on what comes of it.
+fn order(profile: &Profile, said: &Attack, hosts: solve::Hosts) -> Order {
+    Order {
+        samples: said.samples,
+        every_branch: said.every_branch,
+        near_misses: match said.near_miss {
+            NearMiss::No => NearMisses::No,
+            NearMiss::Also => NearMisses::Also,
+            NearMiss::Only => NearMisses::Only,
+        },
+        shuffle: said.shuffle,
+        seed: profile.effective_seed(),
+        repeat: said.repeat,
+        begin: said.start,
+        pace: Pace { attacks: 1, seconds: 1 },
+        hosts,
+        variants: rules::variants(said),
+    }
+}
+
+/// Of the attacks that can be written.
+fn mean_octets(suite: &suite::Suite, rules: &RuleSet, wire: &wire::Settings) -> f64 {
+    let all: usize = suite
+        .attacks
+        .iter()
+        .filter_map(|attack| attack.frames(rules, wire).ok())
+        .map(|(frames, _)| frames.iter().map(|frame| frame.octets.len()).sum::<usize>())
+        .sum();
+    all as f64 / suite.attacks.len().max(1) as f64
+}
+
+/// What came of the attacks that were examined.
+struct Examined {
+    report: AttackReport,
+    labels: Vec<Label>,
+    kept: Vec<suite::Attack>,
+}
+
+/// Frames, labels, and whether they do to the rule what they should.
+type Written = Result<(Vec<wire::Frame>, Vec<Label>, bool), wire::Error>;
+
+impl Examined {
+    fn add(
+        &mut self,
+        said: &Attack,
+        attack: suite::Attack,
+        made: Option<Written>,
+        told_of: &mut Told<'_>,
+    ) {
+        let report = &mut self.report;
+        let mut leave_out = |why: &str| *report.left_out.entry(why.into()).or_default() += 1;
+        let (frames, of) = match made {
+            Some(Ok((frames, of, true))) => (frames, of),
+            Some(Ok((.., false))) => return leave_out("near_miss_seen"),
+            Some(Err(error)) => {
+                leave_out("not_written");
+                report.left_out_first.get_or_insert_with(|| error.to_string());
+                return;
+            }
+            None => return leave_out("defect"),
+        };
+        report.frames += frames.len() as u64;
+        report.octets += frames.iter().map(|frame| frame.octets.len() as u64).sum::<u64>();
+        *(if attack.kind == Kind::Attack {
+            &mut report.attacks
+        } else {
+            &mut report.near_misses
+        }) += 1;
+        report.unseen += u64::from(of.iter().any(|label| label.note == NOT_SEEN));
+        self.labels.extend(of);
+        if !(said.live && live::is_conversation(&attack)) {
+            told_of.add(said, self.labels.len() - 1, &frames);
+        }
+        self.kept.push(attack);
+    }
 }
 
 /// Attacks whose frames are in memory while they are examined.

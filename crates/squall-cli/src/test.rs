@@ -51,7 +51,7 @@ pub struct Args {
 }
 
 macro_rules! subcommands {
-    ($($variant:ident($module:ident), $title:literal, $help:literal;)*) => {
+    ($($variant:ident($module:ident), $title:literal, $help:expr;)*) => {
         #[derive(Debug, clap::Subcommand)]
         enum Methods {
             $(

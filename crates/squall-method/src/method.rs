@@ -34,20 +34,26 @@ macro_rules! each_method {
             Y1564(y1564), "ITU-T Y.1564: Ethernet service activation",
                 "Ethernet service activation: configuration and performance of services";
             Rfc6349(rfc6349), "RFC 6349: TCP throughput",
-                "TCP throughput: MTU, round-trip time, bottleneck, transfer time ratio, \
-         efficiency, buffer delay";
+                concat!(
+                    "TCP throughput: MTU, round-trip time, bottleneck, transfer time ratio, ",
+                    "efficiency, buffer delay"
+                );
             Rfc9411(rfc9411), "RFC 9411: performance of network security devices",
-                "Firewalls and intrusion prevention: connections per second, throughput, \
-         latency, concurrent connections, with HTTP or HTTPS";
+                concat!(
+                    "Firewalls and intrusion prevention: connections per second, throughput, ",
+                    "latency, concurrent connections, with HTTP or HTTPS"
+                );
             Capacity(capacity), "Capacity of devices that keep state",
-                "Connections per second and at once, goodput, and the flow table of a \
-         firewall, NAT or load balancer";
+                concat!(
+                    "Connections per second and at once, goodput, and the flow table of a ",
+                    "firewall, NAT or load balancer"
+                );
         }
     };
 }
 
 macro_rules! methods {
-    ($($variant:ident($module:ident), $title:literal, $help:literal;)*) => {
+    ($($variant:ident($module:ident), $title:literal, $help:expr;)*) => {
         /// A standard test, with its settings.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "lowercase")]

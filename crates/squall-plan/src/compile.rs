@@ -47,34 +47,16 @@ pub fn compile(
     let (part, seed) = (options.part, profile.effective_seed());
     let mut mistakes = Mistakes::of(profile);
     let mut notes = Vec::new();
-    let mut made = Vec::new();
     let mut warnings = Warnings::default();
     let mut replays = replays::compile(profile, opened, assets, &mut mistakes);
     replays.extend(others);
     let mut flows = flows::compile(profile, spoken, limits, assets, &mut mistakes);
-    for (index, stream) in profile.streams.iter().enumerate() {
-        if abandoned() || mistakes.is_full() {
-            break;
-        }
-        match program(
-            seed,
-            index,
-            stream,
-            &limits[stream.port],
-            &profile.ports[stream.port].name,
-            assets,
-            &mut warnings,
-        ) {
-            Ok(program) => made.push((stream, program)),
-            Err(problem) => mistakes.add(problem),
-        }
-    }
+    let made = programs(profile, limits, assets, abandoned, &mut warnings, &mut mistakes);
     let mut afters = after::compile(profile, &replays, flows.as_ref()).unwrap_or_else(|found| {
         found.into_iter().for_each(|mistake| mistakes.add(mistake));
         Vec::new()
     });
-    let apart = profile.streams.iter().filter_map(|stream| on_two_ports(stream, profile));
-    apart.for_each(|problem| mistakes.add(problem));
+    check_together(profile, &mut mistakes);
     let here = |port: usize| !limits[port].elsewhere;
     let crossing = after::keep_here(&mut afters, profile, &replays, here);
     if crossing {
@@ -86,10 +68,6 @@ pub fn compile(
     if let Some(flows) = &mut flows {
         flows.sides.retain(|side| here(side.port));
     }
-    let hw_id = |stream: &Stream| stream.trex.map(|mark| mark.hw_id.into());
-    twice(profile, "trex_hw_id", hw_id).for_each(|problem| mistakes.add(problem));
-    let group = |stream: &Stream| stream.trex_group;
-    twice(profile, "trex_group", group).for_each(|problem| mistakes.add(problem));
     mistakes.check()?;
     let wrong = |message: String| {
         let mut mistakes = Mistakes::of(profile);
@@ -123,41 +101,7 @@ pub fn compile(
         stream.division = StreamDivision::Elsewhere;
         stream.asked_pps = stream.asked_pps.map(|_| 0.0);
     });
-    let longest = |port: usize, cut: bool| {
-        let here = |s: &&PlanStream| s.port == port && !elsewhere(port);
-        let of_port = streams.iter().filter(here).map(|s| &s.program);
-        let by_engine =
-            |p: &Program| !p.cut().is_whole() && limits[port].segmentation == Segmentation::Engine;
-        let lens = of_port.map(|p| match (by_engine(p), cut) {
-            (true, false) => p.max_len().min(u32::from(p.cut().payload) + u32::from(p.cut().size)),
-            (false, true) => 0,
-            _ => p.max_len(),
-        });
-        lens.max().unwrap_or(0)
-    };
-    let max_frame = |port: usize| {
-        let sides = flows.iter().flat_map(|flows| &flows.sides);
-        let side = sides.filter(|side| side.port == port);
-        let of_flows = side.map(|side| side.max_frame(limits[port].segmentation)).max();
-        let replays = replays.iter().any(|replay| replay.ports.contains(&port));
-        let replayed = if replays { limits[port].max_frame } else { 0 };
-        longest(port, false).max(of_flows.unwrap_or(0)).max(replayed)
-    };
-    let ports: Vec<PlanPort> = profile
-        .ports
-        .iter()
-        .enumerate()
-        .map(|(i, p)| PlanPort {
-            name: p.name.clone(),
-            address: p.address.clone(),
-            max_frame: max_frame(i),
-            cut_frame: longest(i, true),
-            elsewhere: elsewhere(i),
-            virtual_bps: limits[i]
-                .virtual_time
-                .then(|| limits[i].speed_bps.unwrap_or(rate::FILE_SPEED_BPS).max(1)),
-        })
-        .collect();
+    let ports = ports(profile, limits, &streams, &replays, flows.as_ref());
     notes.extend(warnings.into_notes());
     notes.extend(flows.iter().flat_map(|flows| flows.notes.iter().cloned()));
     warn_of_overload(&ports, limits, &streams, &mut notes);
@@ -205,6 +149,83 @@ pub fn compile(
         notes,
     };
     Ok(plan.keyed(key))
+}
+
+/// The program of each stream; `mistakes` say why one has none.
+fn programs<'p>(
+    profile: &'p Profile,
+    limits: &[PortLimits],
+    assets: &dyn Assets,
+    abandoned: &dyn Fn() -> bool,
+    warnings: &mut Warnings,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<(&'p Stream, Program)> {
+    let mut made = Vec::new();
+    for (index, stream) in profile.streams.iter().enumerate() {
+        if abandoned() || mistakes.is_full() {
+            break;
+        }
+        let (limits, port) = (&limits[stream.port], &profile.ports[stream.port].name);
+        match program(profile.effective_seed(), index, stream, limits, port, assets, warnings) {
+            Ok(program) => made.push((stream, program)),
+            Err(problem) => mistakes.add(problem),
+        }
+    }
+    made
+}
+
+/// What streams that are right by themselves cannot have together.
+fn check_together(profile: &Profile, mistakes: &mut Mistakes<'_>) {
+    let apart = profile.streams.iter().filter_map(|stream| on_two_ports(stream, profile));
+    apart.for_each(|problem| mistakes.add(problem));
+    let hw_id = |stream: &Stream| stream.trex.map(|mark| mark.hw_id.into());
+    twice(profile, "trex_hw_id", hw_id).for_each(|problem| mistakes.add(problem));
+    let group = |stream: &Stream| stream.trex_group;
+    twice(profile, "trex_group", group).for_each(|problem| mistakes.add(problem));
+}
+
+/// Each port of the profile, with the longest frames that it is to be opened for.
+fn ports(
+    profile: &Profile,
+    limits: &[PortLimits],
+    streams: &[PlanStream],
+    replays: &[PlanReplay],
+    flows: Option<&PlanFlows>,
+) -> Vec<PlanPort> {
+    let max_frame = |port: usize| {
+        let sides = flows.into_iter().flat_map(|flows| &flows.sides);
+        let side = sides.filter(|side| side.port == port);
+        let of_flows = side.map(|side| side.max_frame(limits[port].segmentation)).max();
+        let replays = replays.iter().any(|replay| replay.ports.contains(&port));
+        let replayed = if replays { limits[port].max_frame } else { 0 };
+        longest(streams, &limits[port], port, false).max(of_flows.unwrap_or(0)).max(replayed)
+    };
+    let port = |(i, p): (usize, &squall_profile::Port)| PlanPort {
+        name: p.name.clone(),
+        address: p.address.clone(),
+        max_frame: max_frame(i),
+        cut_frame: longest(streams, &limits[i], i, true),
+        elsewhere: limits[i].elsewhere,
+        virtual_bps: limits[i]
+            .virtual_time
+            .then(|| limits[i].speed_bps.unwrap_or(rate::FILE_SPEED_BPS).max(1)),
+    };
+    profile.ports.iter().enumerate().map(port).collect()
+}
+
+/// The longest frame of the streams of a port, octets: of those that the port cuts, or of all that
+/// leave as they are.
+fn longest(streams: &[PlanStream], limits: &PortLimits, port: usize, cut: bool) -> u32 {
+    let here = |s: &&PlanStream| s.port == port && !limits.elsewhere;
+    let of_port = streams.iter().filter(here).map(|s| &s.program);
+    let by_engine =
+        |p: &Program| !p.cut().is_whole() && limits.segmentation == Segmentation::Engine;
+    let lens = of_port.map(|p| match (by_engine(p), cut) {
+        (true, false) => p.max_len().min(u32::from(p.cut().payload) + u32::from(p.cut().size)),
+        (false, true) => 0,
+        _ => p.max_len(),
+    });
+    lens.max().unwrap_or(0)
 }
 
 /// What `--mult` does to replays and flows; why it cannot.

@@ -9,6 +9,7 @@ use crate::values::Names;
 use crate::{ApplicationTest as A, Buffer, EngineVersion, Numbers, PacketTest as P, Transform};
 
 /// An option.
+#[derive(Clone, Copy)]
 pub struct Keyword {
     pub name: &'static str,
     /// Which engines load it: `2` Snort 2, `3` Snort 3, `S` Suricata 7 and 8; `7`, `8` only that
@@ -62,6 +63,7 @@ impl Keyword {
     }
 }
 
+#[derive(Clone, Copy)]
 pub(crate) enum What {
     Ignored,
     /// And why.
@@ -79,7 +81,7 @@ pub(crate) enum What {
 /// All of them, by their names.
 pub fn all() -> &'static [Keyword] {
     static SORTED: LazyLock<Vec<Keyword>> = LazyLock::new(|| {
-        let mut all: Vec<Keyword> = table();
+        let mut all = table_and_buffers();
         all.sort_by_key(|keyword| keyword.name);
         all
     });
@@ -110,12 +112,16 @@ fn other_packet(numbers: Numbers, keyword: &'static str) -> P {
     P::Other { keyword, numbers }
 }
 
+const fn keyword(name: &'static str, engines: &'static str, what: What) -> Keyword {
+    Keyword { name, engines, what }
+}
+
+/// All but the buffers that go by their own names.
 #[rustfmt::skip]
-fn table() -> Vec<Keyword> {
+static TABLE: &[Keyword] = {
     use Buffer::*;
     use What::{Application, Ignored, Modifier, Own, Packet, Sticky, Unsupported};
-    let keyword = |name, engines, what| Keyword { name, engines, what };
-    let mut all = vec![
+    &[
         // What a rule is called.
         keyword("msg", "23S", Own(meta::msg)),
         keyword("sid", "23S", Own(meta::sid)),
@@ -505,8 +511,12 @@ fn table() -> Vec<Keyword> {
         keyword("opcua_node_id", "3", Unsupported("OPC UA")),
         keyword("opcua_node_namespace_index", "3", Unsupported("OPC UA")),
         keyword("preprocessor", "2", Unsupported("alerts of a preprocessor")),
-    ];
-    // Each buffer goes by its own name, unless a keyword above has it.
+    ]
+};
+
+fn table_and_buffers() -> Vec<Keyword> {
+    let mut all = TABLE.to_vec();
+    // Each buffer goes by its own name, unless the table has it.
     for &buffer in Buffer::ALL {
         let name = buffer.name();
         if all.iter().all(|keyword| keyword.name != name) {
@@ -517,7 +527,7 @@ fn table() -> Vec<Keyword> {
                 _ if IN_NEITHER_SURICATA.contains(&name) => "9",
                 _ => "S",
             };
-            all.push(keyword(name, engines, Sticky(buffer)));
+            all.push(keyword(name, engines, What::Sticky(buffer)));
         }
     }
     all

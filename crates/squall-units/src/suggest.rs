@@ -20,15 +20,15 @@ pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Stri
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let letters = Letters::of(&lower);
-    let most = |k: &str| 1 + k.len().min(lower.len()) / 4;
+    let most = 1 + lower.len() / 4;
     let begun = |k: &str| lower.len() >= 3 && k.starts_with(&lower);
     known
         .into_iter()
         // Of a hundred thousand names nearly all are put aside here.
-        .filter(|k| !k.is_ascii() || begun(k) || !letters.differ(k, most(k)))
+        .filter(|k| !k.is_ascii() || begun(k) || !letters.differ(k, most))
         .map(|k| (edit_distance(&lower, &k.to_lowercase()), k))
-        // Of a name of one letter any other is but a letter away.
-        .filter(|(d, k)| begun(k) || *d <= most(k) && *d < k.len().max(lower.len()).max(1))
+        // One edit makes any letter any other.
+        .filter(|(d, k)| begun(k) || *d == 0 || *d <= most && k.len() > 1 && *d < k.len())
         .min()
         .map(|(_, name)| name)
 }
@@ -92,6 +92,8 @@ mod tests {
         assert_eq!(suggest("colour", known), "expected one of rate, mode, start_delay");
         assert_eq!(suggest("", known), "expected one of rate, mode, start_delay");
         assert_eq!(suggest("C", ["A", "B"]), "expected one of A, B");
+        assert_eq!(suggest("a", ["A", "B"]), "did you mean \"A\"?");
+        assert_eq!(suggest("sta", known), "did you mean \"start_delay\"?");
         assert!(suggest("C", std::iter::repeat_n("stream", 1000)).ends_with("stream and 960 more"));
     }
 

@@ -124,206 +124,27 @@ impl Frame {
         if layer.len < header.min_len {
             return format!("[|{}]", header.name);
         }
-        let number = |name: &str| self.number(i, name);
-        let text = |name: &str| self.text(i, name);
-        let last = i + 1 == self.layers.len();
         let counted = self.bytes.len() - self.trailer;
-        let behind = counted.saturating_sub(layer.offset + layer.len);
-        let whole = counted.saturating_sub(layer.offset);
+        let part = Part {
+            frame: self,
+            i,
+            last: i + 1 == self.layers.len(),
+            behind: counted.saturating_sub(layer.offset + layer.len),
+            whole: counted.saturating_sub(layer.offset),
+        };
         match header.proto {
-            Proto::Eth | Proto::Vlan if last && self.described(i).is_some() => {
-                let tag = if header.proto == Proto::Vlan { self.tag(i) } else { String::new() };
-                tag + &self.described(i).unwrap_or_default()
-            }
-            Proto::Eth if last => {
-                let kind = self.ethertype(i);
-                format!(
-                    "{} > {}, ethertype {kind}, length {}",
-                    text("src"),
-                    text("dst"),
-                    self.bytes.len() - layer.offset
-                )
-            }
-            Proto::Eth => String::new(),
-            Proto::Vlan => {
-                let rest = if last {
-                    format!("ethertype {}, length {behind}", self.ethertype(i))
-                } else {
-                    String::new()
-                };
-                self.tag(i) + &rest
-            }
-            Proto::Mpls => {
-                // One name for a stack of labels.
-                let first = i == 0 || self.layers[i - 1].header.proto != Proto::Mpls;
-                let bottom = if number("s") == 1 { "[S], " } else { "" };
-                let rest = if last { format!(", length {behind}") } else { " ".into() };
-                let name = if first { "MPLS " } else { "" };
-                format!(
-                    "{name}(label {}, tc {}, {bottom}ttl {}){rest}",
-                    number("label"),
-                    number("tc"),
-                    number("ttl")
-                )
-            }
-            Proto::Arp => match number("op") {
-                1 => format!(
-                    "ARP, Request who-has {} tell {}, length {}",
-                    text("tpa"),
-                    text("spa"),
-                    layer.len
-                ),
-                2 => format!(
-                    "ARP, Reply {} is-at {}, length {}",
-                    text("spa"),
-                    text("sha"),
-                    layer.len
-                ),
-                op => format!("ARP, operation {op}, length {}", layer.len),
-            },
-            Proto::Ipv4 | Proto::Ipv6 => {
-                let (name, next) =
-                    if header.proto == Proto::Ipv4 { ("IP", "protocol") } else { ("IP6", "next") };
-                // The ports stand behind the addresses, wherever the extension headers end.
-                let fragment = self.is_later_fragment(i);
-                let ports = self.layers[i + 1..]
-                    .iter()
-                    .take_while(|l| {
-                        matches!(l.header.proto, Proto::Udp | Proto::Tcp)
-                            || is_extension(l.header.proto)
-                    })
-                    .position(|l| matches!(l.header.proto, Proto::Udp | Proto::Tcp));
-                let port = |name: &str| match ports {
-                    Some(p) if !fragment && self.layers[i + 1 + p].len >= 4 => {
-                        format!(".{}", self.number(i + 1 + p, name))
-                    }
-                    _ => String::new(),
-                };
-                let octets =
-                    &self.bytes[layer.offset + layer.len..layer.offset + layer.len + behind];
-                if let Some((ports, what)) =
-                    describe::protocol(number(next), octets).filter(|_| last && !fragment)
-                {
-                    let [from, to] = ports.map_or([String::new(), String::new()], |(from, to)| {
-                        [format!(".{from}"), format!(".{to}")]
-                    });
-                    return format!("{name} {}{from} > {}{to}: {what}", text("src"), text("dst"));
-                }
-                let mut line = format!(
-                    "{name} {}{} > {}{}: ",
-                    text("src"),
-                    port("sport"),
-                    text("dst"),
-                    port("dport")
-                );
-                if fragment {
-                    line += &format!("frag {}+{behind}", number("frag") * 8);
-                } else if last {
-                    line += &format!("ip-proto-{} {behind}", number(next));
-                }
-                line
-            }
-            Proto::HopOpts | Proto::DstOpts | Proto::Routing | Proto::Fragment => {
-                let name = match header.proto {
-                    Proto::HopOpts => "HBH",
-                    Proto::DstOpts => "DSTOPT",
-                    Proto::Routing => "RT",
-                    _ => "frag",
-                };
-                let detail = match header.proto {
-                    Proto::Routing => {
-                        format!(" (type {}, segleft {})", number("type"), number("segments_left"))
-                    }
-                    Proto::Fragment => format!(" ({:#x}:{})", number("id"), number("offset") * 8),
-                    _ => String::new(),
-                };
-                let rest = if last {
-                    format!("ip-proto-{} {behind}", number("next"))
-                } else {
-                    String::new()
-                };
-                format!("{name}{detail} {rest}")
-            }
-            Proto::Gre => {
-                let mut line = format!("GREv{}", number("version"));
-                for (name, label) in [("key", "key="), ("seq", "seq ")] {
-                    if self.has(i, name) {
-                        line += &match name {
-                            "key" => format!(", {label}{:#x}", number(name)),
-                            _ => format!(", {label}{}", number(name)),
-                        };
-                    }
-                }
-                line += &format!(", length {whole}");
-                if !last { line + ": " } else { line }
-            }
-            Proto::Udp if last => {
-                let octets =
-                    &self.bytes[layer.offset + layer.len..layer.offset + layer.len + behind];
-                describe::udp(self.ports(i), octets)
-                    .unwrap_or_else(|| format!("UDP, length {behind}"))
-            }
-            Proto::Udp => String::new(),
-            Proto::Vxlan => {
-                let rest = if last { format!(", length {behind}") } else { ": ".into() };
-                format!("VXLAN, flags [{}], vni {}{rest}", text("flags"), number("vni"))
-            }
-            Proto::Gtpu => {
-                let rest = if last { format!(", length {behind}") } else { ": ".into() };
-                format!("GTP-U, teid {:#x}{rest}", number("teid"))
-            }
-            Proto::Tcp => self.tcp(i, behind),
-            Proto::Icmp => {
-                let kind = match number("type") {
-                    0 => format!("echo reply, id {}, seq {}", number("id"), number("seq")),
-                    8 => format!("echo request, id {}, seq {}", number("id"), number("seq")),
-                    _ => format!("{} code {}", text("type"), number("code")),
-                };
-                // Of an error, the packet that met it.
-                let about =
-                    (!last && self.layers[i + 1].header.proto == Proto::Ipv4).then_some(i + 1);
-                match about.and_then(|about| self.icmp_error(i, about)) {
-                    Some(error) => format!("ICMP {error}, length {whole}"),
-                    None => format!("ICMP {kind}, length {whole}{}", if last { "" } else { ": " }),
-                }
-            }
-            Proto::Icmpv6 => {
-                let kind = match number("type") {
-                    128 => format!("echo request, id {}, seq {}", number("id"), number("seq")),
-                    129 => format!("echo reply, id {}, seq {}", number("id"), number("seq")),
-                    135 if self.has(i, "target") => {
-                        format!("neighbor solicitation, who has {}", text("target"))
-                    }
-                    136 if self.has(i, "target") => {
-                        format!("neighbor advertisement, tgt is {}", text("target"))
-                    }
-                    133 => "router solicitation".into(),
-                    134 => "router advertisement".into(),
-                    2 => format!("packet too big, mtu {}", number("mtu")),
-                    3 if number("code") == 0 => "time exceeded in-transit".into(),
-                    143 => "multicast listener report v2".into(),
-                    _ => format!("{} code {}", text("type"), number("code")),
-                };
-                let rest = if last { "" } else { ": " };
-                format!("ICMP6, {kind}, length {whole}{rest}")
-            }
-            Proto::Igmp => match (number("type"), number("group")) {
-                (0x11, _) if number("max_resp") == 0 => "igmp query v1".into(),
-                (0x11, group) => {
-                    let version = if whole >= 12 { 3 } else { 2 };
-                    let of = if group == 0 {
-                        String::new()
-                    } else {
-                        format!(" [gaddr {}]", text("group"))
-                    };
-                    format!("igmp query v{version}{of}")
-                }
-                (0x12, _) => format!("igmp v1 report {}", text("group")),
-                (0x16, _) => format!("igmp v2 report {}", text("group")),
-                (0x17, _) => format!("igmp leave {}", text("group")),
-                (0x22, records) => format!("igmp v3 report, {} group record(s)", records & 0xffff),
-                (other, _) => format!("igmp-{other:x} {}, length {whole}", text("group")),
-            },
+            Proto::Eth | Proto::Vlan => part.link(),
+            Proto::Mpls => part.mpls(),
+            Proto::Arp => part.arp(),
+            Proto::Ipv4 | Proto::Ipv6 => part.ip(),
+            Proto::HopOpts | Proto::DstOpts | Proto::Routing | Proto::Fragment => part.extension(),
+            Proto::Gre => part.gre(),
+            Proto::Udp => part.udp(),
+            Proto::Vxlan | Proto::Gtpu => part.tunnel(),
+            Proto::Tcp => self.tcp(i, part.behind),
+            Proto::Icmp => part.icmp(),
+            Proto::Icmpv6 => part.icmpv6(),
+            Proto::Igmp => part.igmp(),
             _ => String::new(),
         }
     }
@@ -457,6 +278,241 @@ impl Frame {
     fn text(&self, i: usize, name: &str) -> String {
         self.bit(i, name)
             .map_or_else(String::new, |(bit, f)| f.kind.format(get(&self.bytes, bit, f.bits)))
+    }
+}
+
+/// A layer as a part of the line.
+struct Part<'a> {
+    frame: &'a Frame,
+    i: usize,
+    /// No layer follows it.
+    last: bool,
+    /// Octets after its header, and with it, without what pads the frame.
+    behind: usize,
+    whole: usize,
+}
+
+impl Part<'_> {
+    fn number(&self, name: &str) -> u128 {
+        self.frame.number(self.i, name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.frame.text(self.i, name)
+    }
+
+    fn proto(&self) -> Proto {
+        self.frame.layers[self.i].header.proto
+    }
+
+    /// The octets after its header.
+    fn content(&self) -> &[u8] {
+        let layer = &self.frame.layers[self.i];
+        &self.frame.bytes[layer.offset + layer.len..layer.offset + layer.len + self.behind]
+    }
+
+    fn link(&self) -> String {
+        let (frame, i) = (self.frame, self.i);
+        let tagged = self.proto() == Proto::Vlan;
+        let tag = if tagged { frame.tag(i) } else { String::new() };
+        if !self.last {
+            return tag;
+        }
+        if let Some(described) = frame.described(i) {
+            return tag + &described;
+        }
+        let kind = frame.ethertype(i);
+        if tagged {
+            return format!("{tag}ethertype {kind}, length {}", self.behind);
+        }
+        let length = frame.bytes.len() - frame.layers[i].offset;
+        let (from, to) = (self.text("src"), self.text("dst"));
+        format!("{from} > {to}, ethertype {kind}, length {length}")
+    }
+
+    fn mpls(&self) -> String {
+        let behind = self.behind;
+        // One name for a stack of labels.
+        let first = self.i == 0 || self.frame.layers[self.i - 1].header.proto != Proto::Mpls;
+        let bottom = if self.number("s") == 1 { "[S], " } else { "" };
+        let rest = if self.last { format!(", length {behind}") } else { " ".into() };
+        let name = if first { "MPLS " } else { "" };
+        format!(
+            "{name}(label {}, tc {}, {bottom}ttl {}){rest}",
+            self.number("label"),
+            self.number("tc"),
+            self.number("ttl")
+        )
+    }
+
+    fn arp(&self) -> String {
+        let length = self.frame.layers[self.i].len;
+        let text = |name: &str| self.text(name);
+        match self.number("op") {
+            1 => format!(
+                "ARP, Request who-has {} tell {}, length {length}",
+                text("tpa"),
+                text("spa")
+            ),
+            2 => format!("ARP, Reply {} is-at {}, length {length}", text("spa"), text("sha")),
+            op => format!("ARP, operation {op}, length {length}"),
+        }
+    }
+
+    fn ip(&self) -> String {
+        let behind = self.behind;
+        let v4 = self.proto() == Proto::Ipv4;
+        let (name, next) = if v4 { ("IP", "protocol") } else { ("IP6", "next") };
+        // The ports stand behind the addresses, wherever the extension headers end.
+        let fragment = self.frame.is_later_fragment(self.i);
+        let ports = self.frame.layers[self.i + 1..]
+            .iter()
+            .take_while(|l| {
+                matches!(l.header.proto, Proto::Udp | Proto::Tcp) || is_extension(l.header.proto)
+            })
+            .position(|l| matches!(l.header.proto, Proto::Udp | Proto::Tcp));
+        let port = |name: &str| match ports {
+            Some(p) if !fragment && self.frame.layers[self.i + 1 + p].len >= 4 => {
+                format!(".{}", self.frame.number(self.i + 1 + p, name))
+            }
+            _ => String::new(),
+        };
+        if let Some((ports, what)) =
+            describe::protocol(self.number(next), self.content()).filter(|_| self.last && !fragment)
+        {
+            let [from, to] = ports.map_or([String::new(), String::new()], |(from, to)| {
+                [format!(".{from}"), format!(".{to}")]
+            });
+            return format!("{name} {}{from} > {}{to}: {what}", self.text("src"), self.text("dst"));
+        }
+        let mut line = format!(
+            "{name} {}{} > {}{}: ",
+            self.text("src"),
+            port("sport"),
+            self.text("dst"),
+            port("dport")
+        );
+        if fragment {
+            line += &format!("frag {}+{behind}", self.number("frag") * 8);
+        } else if self.last {
+            line += &format!("ip-proto-{} {behind}", self.number(next));
+        }
+        line
+    }
+
+    fn extension(&self) -> String {
+        let name = match self.proto() {
+            Proto::HopOpts => "HBH",
+            Proto::DstOpts => "DSTOPT",
+            Proto::Routing => "RT",
+            _ => "frag",
+        };
+        let detail = match self.proto() {
+            Proto::Routing => {
+                format!(" (type {}, segleft {})", self.number("type"), self.number("segments_left"))
+            }
+            Proto::Fragment => format!(" ({:#x}:{})", self.number("id"), self.number("offset") * 8),
+            _ => String::new(),
+        };
+        let rest = if self.last {
+            format!("ip-proto-{} {}", self.number("next"), self.behind)
+        } else {
+            String::new()
+        };
+        format!("{name}{detail} {rest}")
+    }
+
+    fn gre(&self) -> String {
+        let whole = self.whole;
+        let mut line = format!("GREv{}", self.number("version"));
+        for (name, label) in [("key", "key="), ("seq", "seq ")] {
+            if self.frame.has(self.i, name) {
+                line += &match name {
+                    "key" => format!(", {label}{:#x}", self.number(name)),
+                    _ => format!(", {label}{}", self.number(name)),
+                };
+            }
+        }
+        line += &format!(", length {whole}");
+        if !self.last { line + ": " } else { line }
+    }
+
+    fn udp(&self) -> String {
+        if !self.last {
+            return String::new();
+        }
+        describe::udp(self.frame.ports(self.i), self.content())
+            .unwrap_or_else(|| format!("UDP, length {}", self.behind))
+    }
+
+    fn tunnel(&self) -> String {
+        let rest = if self.last { format!(", length {}", self.behind) } else { ": ".into() };
+        match self.proto() {
+            Proto::Vxlan => {
+                let (flags, vni) = (self.text("flags"), self.number("vni"));
+                format!("VXLAN, flags [{flags}], vni {vni}{rest}")
+            }
+            _ => format!("GTP-U, teid {:#x}{rest}", self.number("teid")),
+        }
+    }
+
+    fn icmp(&self) -> String {
+        let whole = self.whole;
+        let kind = match self.number("type") {
+            0 => format!("echo reply, id {}, seq {}", self.number("id"), self.number("seq")),
+            8 => format!("echo request, id {}, seq {}", self.number("id"), self.number("seq")),
+            _ => format!("{} code {}", self.text("type"), self.number("code")),
+        };
+        // Of an error, the packet that met it.
+        let about = (!self.last && self.frame.layers[self.i + 1].header.proto == Proto::Ipv4)
+            .then_some(self.i + 1);
+        match about.and_then(|about| self.frame.icmp_error(self.i, about)) {
+            Some(error) => format!("ICMP {error}, length {whole}"),
+            None => format!("ICMP {kind}, length {whole}{}", if self.last { "" } else { ": " }),
+        }
+    }
+
+    fn icmpv6(&self) -> String {
+        let whole = self.whole;
+        let kind = match self.number("type") {
+            128 => format!("echo request, id {}, seq {}", self.number("id"), self.number("seq")),
+            129 => format!("echo reply, id {}, seq {}", self.number("id"), self.number("seq")),
+            135 if self.frame.has(self.i, "target") => {
+                format!("neighbor solicitation, who has {}", self.text("target"))
+            }
+            136 if self.frame.has(self.i, "target") => {
+                format!("neighbor advertisement, tgt is {}", self.text("target"))
+            }
+            133 => "router solicitation".into(),
+            134 => "router advertisement".into(),
+            2 => format!("packet too big, mtu {}", self.number("mtu")),
+            3 if self.number("code") == 0 => "time exceeded in-transit".into(),
+            143 => "multicast listener report v2".into(),
+            _ => format!("{} code {}", self.text("type"), self.number("code")),
+        };
+        let rest = if self.last { "" } else { ": " };
+        format!("ICMP6, {kind}, length {whole}{rest}")
+    }
+
+    fn igmp(&self) -> String {
+        let whole = self.whole;
+        match (self.number("type"), self.number("group")) {
+            (0x11, _) if self.number("max_resp") == 0 => "igmp query v1".into(),
+            (0x11, group) => {
+                let version = if whole >= 12 { 3 } else { 2 };
+                let of = if group == 0 {
+                    String::new()
+                } else {
+                    format!(" [gaddr {}]", self.text("group"))
+                };
+                format!("igmp query v{version}{of}")
+            }
+            (0x12, _) => format!("igmp v1 report {}", self.text("group")),
+            (0x16, _) => format!("igmp v2 report {}", self.text("group")),
+            (0x17, _) => format!("igmp leave {}", self.text("group")),
+            (0x22, records) => format!("igmp v3 report, {} group record(s)", records & 0xffff),
+            (other, _) => format!("igmp-{other:x} {}, length {whole}", self.text("group")),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use super::dice::Dice;
 use super::expression::Expressions;
 use super::formed::{Form, Spot};
 use super::number;
-use crate::regex::{ByteSet, Choices, Constraints, Held};
+use crate::regex::{ByteSet, Choices, Constraints, Expression, Held, Sampled};
 use crate::{Octets, Origin};
 
 /// Octets of one buffer at most: what a datagram holds, and enough for every stream.
@@ -280,6 +280,73 @@ enum Filler {
     Noise,
     /// One letter.
     Same,
+}
+
+/// Where a text that an expression matches lies in a buffer.
+struct Text {
+    /// Of its first octet.
+    base: usize,
+    /// Where the match was to begin: octets before it are framing or free.
+    start: usize,
+    /// Octets of a line's end that were put before the match.
+    separated: usize,
+    option: u16,
+}
+
+impl Text {
+    /// The state with the text in it; `None` if it does not go there.
+    fn put<'a>(
+        &self,
+        state: &State<'a>,
+        sampled: &Sampled,
+        next_is_relative: bool,
+    ) -> Option<State<'a>> {
+        let mut next = state.clone();
+        let mut cells: Vec<Cell> = vec![];
+        let repeated: HashSet<usize> =
+            sampled.text.iter().filter_map(|slot| slot.same_as).collect();
+        for (at, slot) in sampled.text.iter().enumerate() {
+            let was = state.cells.get(self.base + at);
+            let bound = slot.same_as.is_some() || repeated.contains(&at);
+            let set = if bound { ByteSet::of(slot.preferred) } else { slot.allowed };
+            // Outside of the match the canvas is as it was.
+            let (set, wanted, origin) = match was {
+                Some(was) if was.set == set => (set, was.wanted, was.origin),
+                None if self.base + at < self.start => {
+                    let origin = if self.separated > 0 && slot.allowed.len() == 1 {
+                        Origin::Framing
+                    } else {
+                        Origin::Free
+                    };
+                    (set, slot.allowed.single(), origin)
+                }
+                _ => (set, Some(slot.preferred), Origin::Option(self.option)),
+            };
+            let inside = sampled.matched.contains(&at);
+            cells.push(Cell {
+                set,
+                wanted: if inside { Some(slot.preferred) } else { wanted },
+                origin,
+            });
+        }
+        if !next.narrow(self.base, cells.into_iter()) {
+            return None;
+        }
+        let length = self.base + sampled.text.len();
+        if length >= state.cells.len() {
+            if sampled.after.is_empty() {
+                if !next.end_at(length) {
+                    return None;
+                }
+            } else if sampled.after != ByteSet::ALL || next_is_relative {
+                let apart = sampled.after.and(sampled.prolongs.not());
+                let set = if next_is_relative && !apart.is_empty() { apart } else { sampled.after };
+                next.later.push((length, set));
+            }
+        }
+        next.cursor = self.base + sampled.matched.end;
+        Some(next)
+    }
 }
 
 /// What must not be found.
@@ -808,43 +875,8 @@ impl<'a> Search<'_, 'a> {
         };
         let from = if pcre.relative && !first { state.cursor } else { 0 };
         let end = state.cells.len();
-        let beginning = expression.first_bytes();
-        // First upon what stands there, where it may begin with that; then behind it.
-        let mut starts: Vec<(usize, usize)> = vec![];
-        if pcre.relative && from <= end {
-            starts.push((from, 0));
-        }
-        let mut over: Vec<usize> = (from..end)
-            .filter(|&at| {
-                let cell = &state.cells[at];
-                !cell.is_free() && beginning.is_some_and(|set| !set.and(cell.set).is_empty())
-            })
-            .take(12)
-            .collect();
-        if from == 0 {
-            over.insert(0, 0);
-        }
-        if state.most == end {
-            // Only what is free within has room: the first places of it, and some behind them.
-            let free: Vec<usize> = (from..end).filter(|&at| state.cells[at].is_free()).collect();
-            over.extend(free.iter().take(6));
-            over.extend(free.iter().skip(6).step_by((free.len() / 24).max(1)));
-        }
-        let (lines, behind) = (self.wish.style == Style::Lines, end.max(from));
-        let mut append = vec![];
-        if end > 0 && lines && !ends_line(&state.cells) && !pcre.relative {
-            append.push((behind, 2));
-        }
-        append.push((behind, 0));
-        append.push((behind + 1 + self.dice.below(4), 0));
-        starts.extend(over.into_iter().map(|at| (at, 0)));
-        starts.extend(append);
-        let mut once: Vec<(usize, usize)> = vec![];
-        for start in starts {
-            if !once.contains(&start) {
-                once.push(start);
-            }
-        }
+        let lines = self.wish.style == Style::Lines;
+        let starts = self.starts(&state, expression, from, pcre.relative);
         let held = self.held(index, &state);
         let avoid: Vec<(&[u8], bool)> = self.avoided();
         let branches = expression.branches();
@@ -862,7 +894,7 @@ impl<'a> Search<'_, 'a> {
             if with_held && held.is_empty() {
                 continue;
             }
-            for &(start, separated) in &once {
+            for &(start, separated) in &starts {
                 *self.budget = self.budget.saturating_sub(300 + state.cells.len() as u64 / 8);
                 if *self.budget == 0 {
                     return None;
@@ -920,60 +952,63 @@ impl<'a> Search<'_, 'a> {
                         sampled = other;
                     }
                 }
-                let mut next = state.clone();
-                let mut cells: Vec<Cell> = vec![];
-                let repeated: HashSet<usize> =
-                    sampled.text.iter().filter_map(|slot| slot.same_as).collect();
-                for (at, slot) in sampled.text.iter().enumerate() {
-                    let was = state.cells.get(base + at);
-                    let bound = slot.same_as.is_some() || repeated.contains(&at);
-                    let set = if bound { ByteSet::of(slot.preferred) } else { slot.allowed };
-                    // Outside of the match the canvas is as it was.
-                    let (set, wanted, origin) = match was {
-                        Some(was) if was.set == set => (set, was.wanted, was.origin),
-                        None if base + at < start => {
-                            let origin = if separated > 0 && slot.allowed.len() == 1 {
-                                Origin::Framing
-                            } else {
-                                Origin::Free
-                            };
-                            (set, slot.allowed.single(), origin)
-                        }
-                        _ => (set, Some(slot.preferred), Origin::Option(option)),
-                    };
-                    let inside = sampled.matched.contains(&at);
-                    cells.push(Cell {
-                        set,
-                        wanted: if inside { Some(slot.preferred) } else { wanted },
-                        origin,
-                    });
-                }
-                if !next.narrow(base, cells.into_iter()) {
-                    continue;
-                }
-                let length = base + sampled.text.len();
-                if length >= state.cells.len() {
-                    if sampled.after.is_empty() {
-                        if !next.end_at(length) {
-                            continue;
-                        }
-                    } else if sampled.after != ByteSet::ALL || next_is_relative {
-                        let apart = sampled.after.and(sampled.prolongs.not());
-                        let set = if next_is_relative && !apart.is_empty() {
-                            apart
-                        } else {
-                            sampled.after
-                        };
-                        next.later.push((length, set));
-                    }
-                }
-                next.cursor = base + sampled.matched.end;
+                let text = Text { base, start, separated, option };
+                let Some(next) = text.put(&state, &sampled, next_is_relative) else { continue };
                 if let Some(layout) = self.place(index + 1, next) {
                     return Some(layout);
                 }
             }
         }
         None
+    }
+
+    /// Where a match may begin, and how many octets of a line's end stand before it: first upon what
+    /// stands there, where it may begin with that; then behind it.
+    fn starts(
+        &mut self,
+        state: &State<'a>,
+        expression: &Expression,
+        from: usize,
+        relative: bool,
+    ) -> Vec<(usize, usize)> {
+        let end = state.cells.len();
+        let beginning = expression.first_bytes();
+        let mut starts: Vec<(usize, usize)> = vec![];
+        if relative && from <= end {
+            starts.push((from, 0));
+        }
+        let mut over: Vec<usize> = (from..end)
+            .filter(|&at| {
+                let cell = &state.cells[at];
+                !cell.is_free() && beginning.is_some_and(|set| !set.and(cell.set).is_empty())
+            })
+            .take(12)
+            .collect();
+        if from == 0 {
+            over.insert(0, 0);
+        }
+        if state.most == end {
+            // Only what is free within has room: the first places of it, and some behind them.
+            let free: Vec<usize> = (from..end).filter(|&at| state.cells[at].is_free()).collect();
+            over.extend(free.iter().take(6));
+            over.extend(free.iter().skip(6).step_by((free.len() / 24).max(1)));
+        }
+        let (lines, behind) = (self.wish.style == Style::Lines, end.max(from));
+        let mut append = vec![];
+        if end > 0 && lines && !ends_line(&state.cells) && !relative {
+            append.push((behind, 2));
+        }
+        append.push((behind, 0));
+        append.push((behind + 1 + self.dice.below(4), 0));
+        starts.extend(over.into_iter().map(|at| (at, 0)));
+        starts.extend(append);
+        let mut once: Vec<(usize, usize)> = vec![];
+        for start in starts {
+            if !once.contains(&start) {
+                once.push(start);
+            }
+        }
+        once
     }
 
     /// Contents behind the step `index` that are not placed yet: an expression may have room for

@@ -223,20 +223,51 @@ pub(crate) fn compile(
         seed: profile.effective_seed(),
         scripts,
     };
+    // Those of attacks come last.
+    let own_scripts = u8::from(plans.first().is_some_and(|plan| !plan.of_attacks));
+    let sides = sides((own, own_scripts), attacks.as_ref(), spoken_at, &load, limits, mistakes);
+    let wrong = || {
+        let of_side = sides.iter().find_map(|side| load.check(&side.network).err());
+        of_side.or_else(|| flows.servers.and_then(|_| load.check_servers().err()))
+    };
+    if mistakes.len() == before
+        && let Some(error) = wrong()
+    {
+        let at = place_of(&error, flows);
+        mistakes.told(&Said { text: String::new(), at: at.unwrap_or_default() }, &error);
+    }
+    (mistakes.len() == before).then_some(PlanFlows {
+        load,
+        sides,
+        of_profile,
+        scripts: plans,
+        notes,
+    })
+}
+
+/// The side of the load that each port plays: its templates and `own_scripts` belong to `own`, all
+/// other scripts to attacks. `spoken_at` is where the attack is whose flows are
+/// `attacks`.
+fn sides(
+    (own, own_scripts): (Option<&Flows>, u8),
+    attacks: Option<&Flows>,
+    spoken_at: Option<At>,
+    load: &Load,
+    limits: &[PortLimits],
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<FlowSide> {
     let begins = !load.scripts.is_empty()
         || load.templates.iter().any(|template| !matches!(template.arrival, Arrival::None));
     // Ethernet's, or as much as the longest segments need that somebody asked for.
     let mss = load.templates.iter().flat_map(|t| [t.client_tunables.mss, t.server_tunables.mss]);
     let wanted = mss.map(|mss| u32::from(mss) + 40).fold(1500, u32::max);
     let mut sides: Vec<FlowSide> = Vec::new();
-    // Those of attacks come last.
-    let own_scripts = u8::from(plans.first().is_some_and(|plan| !plan.of_attacks));
-    let (first, second) = match (own, &attacks) {
+    let (first, second) = match (own, attacks) {
         (Some(own), Some(attacks)) => (
             Some((own, Part { scripts: own_scripts, ..Part::ALL })),
             Some((attacks, Part { scripts: !own_scripts, ..Part::NOTHING })),
         ),
-        (own, attacks) => (own.or(attacks.as_ref()).map(|all| (all, Part::ALL)), None),
+        (own, attacks) => (own.or(attacks).map(|all| (all, Part::ALL)), None),
     };
     for (number, (of, part)) in first.into_iter().chain(second).enumerate() {
         for (port, role, said, fallback) in [
@@ -257,27 +288,7 @@ pub(crate) fn compile(
                 }
                 add_role(side, role, part);
                 if *said != squall_profile::Network::default() {
-                    let words = said
-                        .mac
-                        .iter()
-                        .chain(&said.next_hop)
-                        .chain(&said.gateway)
-                        .chain(&said.wraps);
-                    let at = words.map(|word| word.at).next().unwrap_or_default();
-                    let (text, hint) = if number == 0 {
-                        (
-                            "server_network has no effect",
-                            "clients and servers on one port have one network: try \
-                             client_network",
-                        )
-                    } else {
-                        (
-                            "the network of [[attack]] has no effect",
-                            "flows use the same port, and all hosts of a port have one network: \
-                             try it in [flows]",
-                        )
-                    };
-                    mistakes.at(at, text, hint);
+                    without_effect(said, number == 0, mistakes);
                 }
                 continue;
             }
@@ -292,35 +303,37 @@ pub(crate) fn compile(
             sides.push(side);
         }
     }
-    let wrong = || {
-        let of_side = sides.iter().find_map(|side| load.check(&side.network).err());
-        of_side.or_else(|| flows.servers.and_then(|_| load.check_servers().err()))
+    sides
+}
+
+/// A port has one network, that of its first role: says so of another one, `said`.
+fn without_effect(said: &squall_profile::Network, of_flows: bool, mistakes: &mut Mistakes<'_>) {
+    let words = said.mac.iter().chain(&said.next_hop).chain(&said.gateway).chain(&said.wraps);
+    let at = words.map(|word| word.at).next().unwrap_or_default();
+    let (text, hint) = if of_flows {
+        (
+            "server_network has no effect",
+            "clients and servers on one port have one network: try client_network",
+        )
+    } else {
+        (
+            "the network of [[attack]] has no effect",
+            "flows use the same port, and all hosts of a port have one network: try it in [flows]",
+        )
     };
-    if mistakes.len() == before
-        && let Some(error) = wrong()
-    {
-        // One of a mix has the name of its template in front.
-        let named = |said: &&squall_profile::Template| {
-            error
-                .template()
-                .and_then(|name| name.strip_prefix(&said.name))
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
-        };
-        let at = flows
-            .templates
-            .iter()
-            .filter(named)
-            .max_by_key(|said| said.name.len())
-            .map(|said| said.at);
-        mistakes.told(&Said { text: String::new(), at: at.unwrap_or_default() }, &error);
-    }
-    (mistakes.len() == before).then_some(PlanFlows {
-        load,
-        sides,
-        of_profile,
-        scripts: plans,
-        notes,
-    })
+    mistakes.at(at, text, hint);
+}
+
+/// Where the template is that an error names.
+fn place_of(error: &squall_flows::LoadError, flows: &Flows) -> Option<At> {
+    // One of a mix has the name of its template in front.
+    let named = |said: &&squall_profile::Template| {
+        error
+            .template()
+            .and_then(|name| name.strip_prefix(&said.name))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    };
+    flows.templates.iter().filter(named).max_by_key(|said| said.name.len()).map(|said| said.at)
 }
 
 /// The side plays `part` in this role, too.
