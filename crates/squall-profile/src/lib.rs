@@ -26,5 +26,5 @@ pub use flows::*;
 pub use mistakes::Mistakes;
 pub use model::*;
 pub use replay::*;
-pub use source::{Attack, Files, Format, Replay, Stream, schema, value_of};
+pub use source::{Attack, Files, Format, Replay, Stream, schema, short, value_of};
 pub use stage::Stage;

@@ -90,7 +90,7 @@ pub use squall_port_linux::{
 };
 pub use squall_profile::{
     Diagnostic, Diagnostics, Format, Mode as ProfileMode, Profile, Stream as ProfileStream,
-    read_file, read_open, read_text, schema as profile_schema,
+    read_file, read_open, read_text, schema as profile_schema, short,
 };
 pub use squall_replay as replaying;
 pub use squall_report::{conversations, merge::whole, render, report};

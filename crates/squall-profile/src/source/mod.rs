@@ -10,6 +10,7 @@ mod node;
 mod raw;
 mod read;
 mod replay;
+pub mod short;
 mod stages;
 mod toml;
 mod yaml;
@@ -114,7 +115,7 @@ impl Profile {
         read(tree, Reader::new(origin, text, files))
     }
 
-    /// Reads a profile that never was text: Python's and the command line's way. Mistakes name the
+    /// Reads a profile that never was text: Python's way. Mistakes name the
     /// key.
     pub fn from_value(value: &serde_json::Value, origin: &str) -> Result<Self, Diagnostics> {
         read(Ok(value.into()), Reader::new(origin, "", &|path| crate::read_text(path)))

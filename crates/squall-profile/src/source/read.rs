@@ -6,7 +6,10 @@ use serde_json::{Value as Json, json};
 use squall_units::{Nanos, Rate, UnitError, suggest};
 use squall_wire::Packet;
 
-use super::node::{Entry, Node, Value};
+use super::{
+    node::{Entry, Node, Value},
+    short::Argument,
+};
 use crate::{At, Diagnostic, diagnostics::MOST_MISTAKES};
 
 /// Octets of the source whose characters are counted at once.
@@ -163,6 +166,8 @@ pub(super) struct Reader<'a> {
     characters: Vec<usize>,
     /// Streams as messages call them: `stream "web"`, `stream 3`.
     streams: Vec<String>,
+    /// Of a short form: what stands at the places 1, 2, ..., for messages.
+    arguments: &'a [Argument],
     /// Of the value being read: `stream[3].vary[0].op`.
     path: String,
     pub files: &'a Files<'a>,
@@ -186,10 +191,16 @@ impl<'a> Reader<'a> {
             lines,
             characters,
             streams: Vec::new(),
+            arguments: &[],
             path: String::new(),
             files,
             mistakes: Vec::new(),
         }
+    }
+
+    /// Of a short form: places are numbers of `arguments`, from 1.
+    pub fn of_arguments(command: &'a str, arguments: &'a [Argument]) -> Self {
+        Self { arguments, ..Self::new(command, "", &|path| crate::read_text(path)) }
     }
 
     pub fn origin(&self) -> &str {
@@ -265,18 +276,20 @@ impl<'a> Reader<'a> {
             return;
         }
         let At { line, column } = self.at(offset);
-        self.mistakes.push(Diagnostic {
-            origin: self.origin.into(),
-            line,
-            column,
-            path,
-            message,
-            details,
-        });
+        let argument = offset.checked_sub(1).and_then(|i| self.arguments.get(i));
+        let origin = argument.map_or_else(
+            || self.origin.to_owned(),
+            |argument| format!("{}: {}", self.origin, argument.name),
+        );
+        let path = if self.arguments.is_empty() { path } else { String::new() };
+        self.mistakes.push(Diagnostic { origin, line, column, path, message, details });
     }
 
-    /// The stream that a path is in, and the rest.
+    /// The stream that a path is in, and the rest. In a short form, there is only one of each kind.
     fn subject<'p>(&self, path: &'p str) -> (Option<&str>, &'p str) {
+        if !self.arguments.is_empty() {
+            return (None, in_one(path));
+        }
         let split = || {
             let (index, rest) = path.strip_prefix("stream[")?.split_once(']')?;
             let stream = self.streams.get(index.parse::<usize>().ok()?)?;
@@ -432,6 +445,21 @@ impl<'a> Reader<'a> {
         // At the end of the text there is nothing to find: behind its last octet.
         node.start + if at < text.len() { found.saturating_sub(1) } else { found }
     }
+}
+
+/// The rest of a path to a value of a table that a short form has once, or that is an argument of
+/// its own.
+fn in_one(path: &str) -> &str {
+    let mut rest = path;
+    while let Some((table, inside)) = rest.split_once(']') {
+        let Some(("stream" | "vary" | "replay" | "template" | "pool" | "attack", _)) =
+            table.split_once('[')
+        else {
+            break;
+        };
+        rest = inside.trim_start_matches('.');
+    }
+    rest
 }
 
 /// Tables and the kinds of their values have titles: by these the classes of Python and the types of
