@@ -222,7 +222,7 @@ pub(crate) fn compile(
                         .iter()
                         .chain(&said.next_hop)
                         .chain(&said.gateway)
-                        .chain(&said.wraps);
+                        .chain(&said.wrap);
                     let at = words.map(|word| word.at).next().unwrap_or_default();
                     let (text, hint) = if number == 0 {
                         (

@@ -206,16 +206,6 @@ fn stream(
     }
     let rate_at = at(table.rate.as_ref().map(|p| &p.place), cx);
     let segment_at = at(table.segment.as_ref().map(|p| &p.place), cx);
-    let segment = table.segment.as_ref().and_then(|segment| {
-        let fits = (1..=65_535).contains(&segment.value.0).then_some(segment.value.0 as u32);
-        let found = format!("= {} is not a segment length", segment.value.0);
-        cx.must(
-            &segment.place,
-            fits,
-            &found,
-            "expected 1 to 65535 octets of payload: try segment = 1460",
-        )
-    });
     let size_at = at(table.size.as_ref().map(|p| &p.place), cx);
     let packet_place = [
         table.packet.as_ref().map(|p| &p.place),
@@ -230,11 +220,10 @@ fn stream(
     let (layers, hex, pcap) = (table.packet.take(), table.hex.take(), table.pcap.take());
     let packet = packet(&table.place, &table.given, layers, hex, pcap, cx)
         .unwrap_or_else(|| PacketSource::Octets(Arc::default()));
-    let mut stream = Stream {
+    Stream {
         name,
         port,
         packet,
-        segment,
         rate: table.rate.take().map_or_else(|| highest(&stages), |rate| rate.value),
         stages,
         next,
@@ -246,10 +235,8 @@ fn stream(
         size_at,
         segment_at,
         rate_at,
-        ..Stream::default()
-    };
-    table.store(&mut stream);
-    stream
+        ..table.made()
+    }
 }
 
 fn trex(

@@ -26,7 +26,13 @@ use self::{
 use crate::{Diagnostic, Diagnostics, Profile, diagnostics::MOST_MISTAKES};
 
 pub(crate) use self::lower::SCHEMA;
-pub use self::{attacks::Attack, raw::Stream, read::Files, replay::Replay};
+pub use self::{
+    attacks::Attack,
+    flows::{Conversations, Data, Flows, Network, Pool, Template, Tls},
+    raw::Stream,
+    read::Files,
+    replay::Replay,
+};
 
 /// How a profile is written. The schema is the same for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use super::{
     flows::{FlowsTable, PoolTable, TemplateTable},
     law::{NextText, Number},
     node::{Node, Value},
-    read::{Count, Octets, Place, Placed, Read, Reader, Whole, table},
+    read::{Bounded, Count, Octets, Place, Placed, Read, Reader, Whole, table, words},
     replay::ReplayTable,
 };
 use crate::{
@@ -107,8 +107,6 @@ table! {
         /// Index into [`crate::Profile::ports`].
         port: usize = 0,
         packet: PacketSource = PacketSource::Octets(Arc::default()),
-        /// Frames are GSO frames, to be cut into frames of this many octets of payload, 1 to 65,535.
-        segment: Option<u32> = None,
         rate: Rate = Rate::pps(1),
         /// How the rate changes from its start on; empty: not. It ends with the last.
         stages: Vec<Stage<Rate>> = Vec::new(),
@@ -148,7 +146,7 @@ table! {
         /// octets of TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet),
         /// by Squall elsewhere. Rates and counters are those of the frames on the wire. Without a
         /// size, as many whole segments as fit.
-        segment: Count,
+        segment: Bounded<1, 65_535> => Option<u32>,
         /// The rate; with `stages`, the highest rate of all.
         rate: Rate,
         /// How the rate changes, one stage after the other: each goes linearly from the previous
@@ -484,30 +482,7 @@ impl HexText {
     }
 }
 
-/// A word out of a few.
-pub(super) fn word<T: Copy>(
-    node: &Node,
-    cx: &mut Reader<'_>,
-    what: &str,
-    words: &[(&str, T)],
-) -> Option<T> {
-    let text = if let Value::Text(text) = &node.value { text.as_str() } else { "" };
-    if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
-        return Some(*value);
-    }
-    let hint = squall_units::suggest(text, words.iter().map(|(word, _)| *word));
-    cx.wrong(node, &format!("is not {what}"), &[hint]);
-    None
-}
-
-impl Read for BurstEnd {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        word(node, cx, "the end of a burst", &[("gap", Self::Gap), ("frame", Self::Frame)])
-    }
-    fn schema() -> Json {
-        json!({ "enum": ["gap", "frame"] })
-    }
-}
+words!(BurstEnd, "the end of a burst": "gap" => Gap, "frame" => Frame);
 
 impl Read for Recompute {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
@@ -527,23 +502,18 @@ impl Read for Recompute {
     }
 }
 
-impl Read for Late {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let words = [
-            ("smooth", Self::Smooth),
-            ("catch-up", Self::CatchUp),
-            ("drop", Self::Drop),
-            ("stretch", Self::Stretch),
-        ];
-        word(node, cx, "a policy for late frames", &words)
-    }
-    fn schema() -> Json {
-        json!({ "enum": ["smooth", "catch-up", "drop", "stretch"],
-            "description": "smooth: up to 0.75 ms of the schedule (or two frames) follows at once, the rest is made up at 0.8 % above the \
-                rate. catch-up: sent as fast as the port can until the schedule is met again; a run with such a burst is \
-                not valid. drop: skipped and counted, if more than a gap late. stretch: the rest of the schedule moves." })
-    }
-}
+words!(
+    Late,
+    "a policy for late frames",
+    "smooth: up to 0.75 ms of the schedule (or two frames) follows at once, the rest is made up at \
+     0.8 % above the rate. catch-up: sent as fast as the port can until the schedule is met again; \
+     a run with such a burst is not valid. drop: skipped and counted, if more than a gap late. \
+     stretch: the rest of the schedule moves.":
+    "smooth" => Smooth,
+    "catch-up" => CatchUp,
+    "drop" => Drop,
+    "stretch" => Stretch,
+);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpName {
@@ -556,27 +526,14 @@ pub(super) enum OpName {
     Tuple,
 }
 
-impl OpName {
-    pub const WORDS: [(&str, Self); 7] = [
-        ("increment", Self::Increment),
-        ("decrement", Self::Decrement),
-        ("list", Self::List),
-        ("random", Self::Random),
-        ("weighted", Self::Weighted),
-        ("file", Self::File),
-        ("tuple", Self::Tuple),
-    ];
-
-    pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, op)| *op == self).map_or("", |(word, _)| word)
-    }
-}
-
-impl Read for OpName {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        word(node, cx, "an operation of a field program", &Self::WORDS)
-    }
-    fn schema() -> Json {
-        json!({ "enum": Self::WORDS.map(|(word, _)| word) })
-    }
-}
+words!(
+    OpName,
+    "an operation of a field program":
+    "increment" => Increment,
+    "decrement" => Decrement,
+    "list" => List,
+    "random" => Random,
+    "weighted" => Weighted,
+    "file" => File,
+    "tuple" => Tuple,
+);
