@@ -9,7 +9,7 @@ use squall_wire::{FieldKind, to_hex};
 
 use crate::{
     Departures, FieldRef, IMIX, Mode, Op, PacketSource, Profile, Recompute, Said, SizeLaw, Stream,
-    Turn, Vary, source::SCHEMA, stage,
+    Vary, source::SCHEMA, stage,
 };
 
 impl Profile {
@@ -297,17 +297,7 @@ fn varies(all: &[Vary]) -> Json {
                 op = then;
             }
             operation(op, &vary.field, &mut set);
-            let Turn { add, shift, little_endian } = vary.turn;
-            if add != 0 {
-                set("add", json!(add));
-            }
-            if shift != 0 {
-                set("shift", json!(shift));
-            }
-            if little_endian {
-                set("little_endian", json!(true));
-            }
-            Json::Object(table)
+            vary.turn.written(|key| table.get(key).cloned())
         })
         .collect()
 }

@@ -28,6 +28,6 @@ pub use model::*;
 pub use replay::*;
 pub use source::{
     Attack, Conversations, Data, Files, Flows, Format, Network, Pool, Replay, Stream, Template,
-    Tls, schema, short, value_of,
+    Tls, Turn, schema, short, value_of,
 };
 pub use stage::Stage;

@@ -29,7 +29,7 @@ pub(crate) use self::lower::SCHEMA;
 pub use self::{
     attacks::Attack,
     flows::{Conversations, Data, Flows, Network, Pool, Template, Tls},
-    raw::Stream,
+    raw::{Stream, Turn},
     read::Files,
     replay::Replay,
 };

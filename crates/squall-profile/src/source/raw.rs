@@ -212,7 +212,12 @@ table! {
 table! {
     /// A field that changes from frame to frame. The field is named, or given by `offset` and
     /// `octets`.
-    VaryTable {
+    VaryTable makes
+    /// What is done to a value before it is written: `add` is added, the sum is shifted left by
+    /// `shift` bits (right where that is negative), its octets are reversed if it is little-endian.
+    /// Bits that the field has no room for are cut off, modulo 2^64. The default changes nothing,
+    /// and then a value without room is a mistake.
+    Turn {} from {
         /// For `after` of another field program; default: the field.
         name: String,
         /// As in the packet: "ipv4.src", "vlan[1].id" (the second from the outside),
@@ -228,12 +233,12 @@ table! {
         op: OpName,
         /// Added to each value before it is written; bits that the field has no room for are cut
         /// off. Default 0.
-        add: Whole,
+        add: Whole => i64,
         /// Bits by which the sum is shifted to the left, to the right if negative: -63 to 63.
         /// Default 0.
-        shift: Whole,
+        shift: Shift => i8,
         /// true: the octets are written in little-endian order. Default false.
-        little_endian: bool,
+        little_endian: bool => bool,
         /// Smallest value: a number, an address, a MAC. For increment, decrement, random; default
         /// 0.
         min: Number,
@@ -379,6 +384,28 @@ impl Read for PortsTable {
     fn schema() -> Json {
         json!({ "type": "object", "additionalProperties": { "type": "string", "minLength": 1 },
             "examples": [{ "A": "af_packet:eth1", "B": "loop:0" }] })
+    }
+}
+
+/// Bits to the left, or to the right.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shift(i8);
+
+impl Read for Shift {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let Whole(bits) = Whole::read(node, cx)?;
+        let within = i8::try_from(bits).ok().filter(|bits| (-63..=63).contains(bits));
+        let says = format!("= {bits} is out of bounds");
+        cx.must(&cx.place(node), within, &says, "expected -63 to 63").map(Self)
+    }
+    fn schema() -> Json {
+        Whole::schema()
+    }
+}
+
+impl From<Shift> for i8 {
+    fn from(Shift(bits): Shift) -> Self {
+        bits
     }
 }
 

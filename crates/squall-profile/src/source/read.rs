@@ -627,6 +627,12 @@ impl From<Count> for Option<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Whole(pub i64);
 
+impl From<Whole> for i64 {
+    fn from(Whole(number): Whole) -> Self {
+        number
+    }
+}
+
 /// Octets, also as `"10 MB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Octets(pub u64);
