@@ -5,6 +5,7 @@ use std::{
     ffi::OsString,
     marker::PhantomData,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
@@ -178,6 +179,11 @@ impl<C: Choice> FromArgMatches for Options<C> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// The text as it was given, which reads as a `T`.
+pub fn as_said<T: FromStr<Err: ToString>>(text: &str) -> Result<String, String> {
+    text.parse::<T>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// `1`, `10k`, `1M`; not 0.

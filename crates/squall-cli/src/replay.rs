@@ -1,6 +1,6 @@
 //! `squall replay`: captures are sent again. Options are those of tcpreplay where it has them.
 
-use std::{path::PathBuf, process::ExitCode, str::FromStr, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Arg;
 use squall::{
@@ -13,7 +13,7 @@ use squall::{
 };
 
 use crate::{
-    args::{Choice, Given, Options, Output, two},
+    args::{Choice, Given, Options, Output, as_said, two},
     drive::{End, drive_until},
     edit::EditArgs,
     stateful::{Stateful, stateful},
@@ -254,11 +254,6 @@ enum Long {
     Truncate,
     /// Send an IP packet as fragments; leave out others
     Fragment,
-}
-
-/// The text as it was given, which reads as a `T`.
-fn as_said<T: FromStr<Err: ToString>>(text: &str) -> Result<String, String> {
-    text.parse::<T>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 fn at_once(text: &str) -> Result<u64, String> {
