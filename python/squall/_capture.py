@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from typing import Literal
@@ -78,21 +79,18 @@ def capture(
     (10, 10, 0)
     """
     ports = [port] if isinstance(port, str) else list(port)
-    native = _native.capture(
-        ports,
-        os.fspath(file),
-        filter=filter,
-        duration_s=duration_s,
-        count=count,
-        snaplen=snaplen,
-        format=format,
-        compress=compress,
-        rotate_octets=rotate_octets,
-        rotate_s=rotate_s,
-        rotate_count=rotate_count,
-        ring_files=ring_files,
-        buffer=buffer,
-        on_full=on_full,
-        force=force,
-    )
-    return Report._from(native)
+    options = {
+        "file": os.fspath(file),
+        "snaplen": snaplen,
+        "packets": count,
+        "format": format,
+        "compress": compress,
+        "rotate_octets": rotate_octets,
+        "rotate_s": rotate_s,
+        "rotate_packets": rotate_count,
+        "ring": ring_files,
+        "buffer": buffer,
+        "on_full": on_full,
+    }
+    run = {"capture": options, "filter": filter, "force": force}
+    return Report._from(_native.capture(ports, json.dumps(run), duration_s))

@@ -27,24 +27,7 @@ __all__ = [
 
 __version__: str
 
-def capture(
-    ports: list[str],
-    file: str,
-    *,
-    filter: str | None,
-    duration_s: float | None,
-    count: int | None,
-    snaplen: int | None,
-    format: str,
-    compress: str | None,
-    rotate_octets: int | None,
-    rotate_s: float | None,
-    rotate_count: int | None,
-    ring_files: int | None,
-    buffer: int,
-    on_full: str,
-    force: bool,
-) -> Report: ...
+def capture(ports: list[str], options: str, duration_s: float | None) -> Report: ...
 def edit(
     inputs: list[str],
     out: str,

@@ -108,6 +108,14 @@ class CaptureOptions(TypedDict, total=False):
         Keep only this many files, the newest
     compress : str
         Compress on the fly: zstd, gzip:6, lz4
+    format : str
+        Format of the file: pcapng, pcap (nanoseconds) or pcap-us (microseconds) [default: by its
+        name]
+    buffer : int
+        Size in bytes of the buffer between the wire and the file [default: 64 MiB]
+    on_full : str
+        Packets to lose when the buffer is full: drop-newest, drop-oldest or truncate:OCTETS
+        [default: drop-newest]
     """
 
     file: str | os.PathLike[str] | None
@@ -119,3 +127,6 @@ class CaptureOptions(TypedDict, total=False):
     rotate_packets: int | None
     ring: int | None
     compress: str | None
+    format: str | None
+    buffer: int | None
+    on_full: str | None

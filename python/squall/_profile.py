@@ -13,22 +13,20 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, SupportsBytes
 
 from . import _native
-from ._options import RunOptions
-from ._tables import Attack, Frame, Number, Pool, Replay, Stream, Template, Time, Vary
-
-__all__ = [
-    "Attack",
-    "Frame",
-    "Number",
-    "Pool",
-    "Profile",
-    "Replay",
-    "Stream",
-    "Template",
-    "Time",
-    "Vary",
-    "vary",
-]
+from ._tables import (
+    LISTS,
+    Attack as Attack,
+    Frame as Frame,
+    Number as Number,
+    Pool as Pool,
+    ProfileTables,
+    Replay as Replay,
+    Stream as Stream,
+    Table,
+    Template as Template,
+    Time as Time,
+    Vary as Vary,
+)
 
 
 def vary(
@@ -60,34 +58,11 @@ def vary(
 
 
 @dataclass
-class Profile:
+class Profile(ProfileTables):
     """A profile: what to send, on which ports, and when.
 
-    Parameters
-    ----------
-    ports : mapping of str to str
-        Names for addresses: ``{"A": "af_packet:eth1", "B": "loop:0"}``.
-    streams : iterable of Stream
-        Streams to send; `add` and ``profile.streams`` change the list.
-    templates : iterable of Template
-        Kinds of flows, and their load.
-    pools : iterable of Pool
-        Addresses that templates use.
-    flows : mapping, optional
-        Settings of all templates: ``[flows]`` of the schema.
-    attacks : iterable of Attack
-        Attacks made from intrusion detection rules.
-    replays : iterable of Replay
-        Captures to send again.
-    seed : int
-        Seed of all random choices: the same profile and seed send the same octets. Default 1.
-    duration : str, seconds or timedelta
-        Stop the run after this time.
-    packets, octets : int or str
-        Stop the run after this number of frames, or octets of frames with FCS, counted over all
-        ports.
-    run : RunOptions
-        Default options of its runs: ``{"cores": 2, "linger": "1 s"}``.
+    Its parameters are the keys of the schema; lists of tables have names in the plural. `add` and
+    ``profile.streams`` change what was given.
 
     Examples
     --------
@@ -109,18 +84,6 @@ class Profile:
     <BLANKLINE>
     """
 
-    ports: dict[str, str] = field(default_factory=dict)
-    streams: list[Stream] = field(default_factory=list)
-    seed: int | None = None
-    duration: Time | None = None
-    packets: int | str | None = None
-    octets: int | str | None = None
-    run: RunOptions | None = None
-    templates: list[Template] = field(default_factory=list)
-    pools: list[Pool] = field(default_factory=list)
-    flows: Mapping[str, Any] | None = None
-    attacks: list[Attack] = field(default_factory=list)
-    replays: list[Replay] = field(default_factory=list)
     # What was read, and the table it had then: as long as that is so, mistakes are named by their
     # place in the text.
     _read: tuple[_native.Profile, dict[str, Any]] | None = field(
@@ -129,11 +92,8 @@ class Profile:
 
     def __post_init__(self) -> None:
         self.ports = dict(self.ports)
-        self.streams = list(self.streams)
-        self.templates = list(self.templates)
-        self.pools = list(self.pools)
-        self.attacks = list(self.attacks)
-        self.replays = list(self.replays)
+        for name, _ in LISTS.values():
+            setattr(self, name, list(getattr(self, name)))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
@@ -173,39 +133,18 @@ class Profile:
     @classmethod
     def _from(cls, read: _native.Profile) -> Profile:
         table = json.loads(read.to_json())
-        streams = [
-            Stream(**{**stream, "vary": [Vary(**v) for v in stream.get("vary", ())] or None})
-            for stream in table.pop("stream", ())
-        ]
-        templates = [Template(**template) for template in table.pop("template", ())]
-        pools = [Pool(**pool) for pool in table.pop("pool", ())]
-        attacks = [Attack(**attack) for attack in table.pop("attack", ())]
-        replays = [Replay(**replay) for replay in table.pop("replay", ())]
-        profile = cls(
-            streams=streams,
-            templates=templates,
-            pools=pools,
-            attacks=attacks,
-            replays=replays,
-            **table,
-        )
+        for key, (name, kind) in LISTS.items():
+            table[name] = [_made(kind, one) for one in table.pop(key, ())]
+        profile = cls(**table)
         profile._read = read, profile._table()
         return profile
 
-    def add(self, *more: Stream | Template | Pool | Attack | Replay) -> None:
+    def add(self, *more: Table) -> None:
         """Add streams, templates, pools, attacks and replays, each at the end of its list."""
         for one in more:
-            match one:
-                case Stream():
-                    self.streams.append(one)
-                case Template():
-                    self.templates.append(one)
-                case Pool():
-                    self.pools.append(one)
-                case Attack():
-                    self.attacks.append(one)
-                case Replay():
-                    self.replays.append(one)
+            for name, kind in LISTS.values():
+                if isinstance(one, kind):
+                    getattr(self, name).append(one)
 
     def check(self) -> None:
         """Check everything that can be checked without the ports; a `Session` does the same.
@@ -274,22 +213,23 @@ class Profile:
 
     def _table(self) -> dict[str, Any]:
         table = _table(self)
-        for key, given in [
-            ("stream", "streams"),
-            ("template", "templates"),
-            ("pool", "pools"),
-            ("attack", "attacks"),
-            ("replay", "replays"),
-        ]:
-            entries = table.pop(given)
+        for key, (name, _) in LISTS.items():
+            entries = table.pop(name)
             if entries:
                 table[key] = entries
         return table
 
 
-def _table(value: Profile | Stream | Template | Pool | Attack | Replay | Vary) -> dict[str, Any]:
+def _made(kind: type[Table], table: dict[str, Any]) -> Table:
+    """A table that was read, with tables in it."""
+    if "vary" in table:
+        table["vary"] = [Vary(**one) for one in table["vary"]]
+    return kind(**table)
+
+
+def _table(value: ProfileTables | Table) -> dict[str, Any]:
     """What was given, under the names of the schema."""
-    given = {f.name: getattr(value, f.name) for f in fields(value) if not f.name.startswith("_")}
+    given = {f.name: getattr(value, f.name) for f in fields(value) if not f.name.startswith("_")}  # type: ignore[arg-type]
     table = {key: _plain(value) for key, value in given.items() if value is not None}
     if isinstance(value, Stream) and value.packet is not None and not isinstance(value.packet, str):
         if "hex" in table:
@@ -308,7 +248,7 @@ def _plain(value: Any) -> Any:
             return value if abs(value) < 2**63 else str(value)
         case float():
             return value if math.isfinite(value) else str(value)
-        case Stream() | Vary() | Template() | Pool() | Attack() | Replay():
+        case Table():
             return _table(value)
         case Mapping():
             return {str(key): _plain(item) for key, item in value.items()}

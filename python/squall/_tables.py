@@ -7,10 +7,10 @@ import datetime
 import ipaddress
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field as _field
 from typing import Any, Literal, SupportsBytes, TypeAlias
 
-__all__ = ["Attack", "Frame", "Number", "Pool", "Replay", "Stream", "Template", "Time", "Vary"]
+from ._options import RunOptions
 
 Number: TypeAlias = int | str | ipaddress.IPv4Address | ipaddress.IPv6Address
 """A number, an IP address or a MAC address."""
@@ -20,8 +20,12 @@ Frame: TypeAlias = str | bytes | bytearray | memoryview | SupportsBytes
 """Layers as text, or anything whose ``bytes()`` is a frame without FCS: octets, a scapy packet."""
 
 
+class Table:
+    """A table of a profile."""
+
+
 @dataclass(kw_only=True)
-class Vary:
+class Vary(Table):
     """A field that changes from frame to frame. The field is named, or given by ``offset`` and
     ``octets``.
 
@@ -115,7 +119,7 @@ class Vary:
 
 
 @dataclass(kw_only=True)
-class Stream:
+class Stream(Table):
     """Frames of one kind, at one rate, on one port.
 
     ``[[stream]]`` of a profile. None: left out. The values are checked when the profile is used,
@@ -249,7 +253,7 @@ class Stream:
 
 
 @dataclass(kw_only=True)
-class Pool:
+class Pool(Table):
     """Addresses of clients or servers, and the order in which flows take them.
 
     ``[[pool]]`` of a profile. None: left out. The values are checked when the profile is used,
@@ -277,7 +281,7 @@ class Pool:
 
 
 @dataclass(kw_only=True)
-class Template:
+class Template(Table):
     r"""Flows of one kind: the exchange between client and server, the addresses, the load. The
     exchange is ``app``, or ``client`` and ``server``, or ``capture``.
 
@@ -406,7 +410,7 @@ class Template:
 
 
 @dataclass(kw_only=True)
-class Attack:
+class Attack(Table):
     """Attacks that begin one after the other, made from ``rules`` or from a ``template``.
 
     ``[[attack]]`` of a profile. None: left out. The values are checked when the profile is used,
@@ -539,7 +543,7 @@ class Attack:
 
 
 @dataclass(kw_only=True)
-class Replay:
+class Replay(Table):
     """Captures that are sent again, next to the other sources of the profile.
 
     ``[[replay]]`` of a profile. None: left out. The values are checked when the profile is used,
@@ -663,3 +667,63 @@ class Replay:
     too_long: Literal["skip", "truncate", "fragment"] | None = None
     edit: Mapping[str, Any] | None = None
     enabled: bool | None = None
+
+
+@dataclass
+class ProfileTables:
+    """A Squall profile: the traffic to send, its ports and its times.
+
+    Attributes
+    ----------
+    ports : dict[str, str]
+        Names for port addresses: A = "af_packet:eth1". ``--port A=...`` on the command line
+        replaces one.
+    streams : iterable of Stream
+        Streams: frames of one kind, at one rate, on one port.
+    seed : int
+        Seed of all random choices: the same profile and seed give the same octets. Default 1.
+    duration : Time
+        Ends the run after this time. Units: ns, us, ms, s, min, h; a bare number is seconds.
+    packets : int | str
+        Ends the run after this number of frames on all ports together.
+    octets : int | str
+        Ends the run after this number of octets of frames with FCS, on all ports together.
+    run : RunOptions
+        Defaults for the options of ``squall run``; the command line overrides them. Options of a
+        run. An option that is left out has the profile's value, or else its default.
+    replays : iterable of Replay
+        Captures that are sent again.
+    flows : Mapping[str, Any]
+        Settings for all templates. Settings for all templates: their ports, the number of flows in
+        all, and the time.
+    pools : iterable of Pool
+        Addresses of clients and servers.
+    templates : iterable of Template
+        Templates: flows of one kind, with their addresses and load.
+    attacks : iterable of Attack
+        Attacks, made from intrusion detection rules or from templates.
+    """
+
+    ports: dict[str, str] = _field(default_factory=dict)
+    streams: list[Stream] = _field(default_factory=list)
+    _: KW_ONLY
+    seed: int | None = None
+    duration: Time | None = None
+    packets: int | str | None = None
+    octets: int | str | None = None
+    run: RunOptions | None = None
+    replays: list[Replay] = _field(default_factory=list)
+    flows: Mapping[str, Any] | None = None
+    pools: list[Pool] = _field(default_factory=list)
+    templates: list[Template] = _field(default_factory=list)
+    attacks: list[Attack] = _field(default_factory=list)
+
+
+#: Keys of a profile that are lists of tables: the attribute, and what is in it.
+LISTS: dict[str, tuple[str, type[Table]]] = {
+    "stream": ("streams", Stream),
+    "replay": ("replays", Replay),
+    "pool": ("pools", Pool),
+    "template": ("templates", Template),
+    "attack": ("attacks", Attack),
+}

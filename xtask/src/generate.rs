@@ -31,6 +31,7 @@ const FILES: &[(&str, Make)] = &[
     ("fuzz/dict/otg", otg_words),
     ("fuzz/dict/packet_syntax", packet_words),
     ("fuzz/dict/profile", profile_words),
+    ("fuzz/dict/program", program_words),
 ];
 
 fn profile_schema() -> String {
@@ -61,6 +62,26 @@ fn profile_words() -> String {
     dictionary(words)
 }
 
+/// What programs are written with: instructions, the words in their examples, marks of messages and
+/// what is said over HTTP.
+fn program_words() -> String {
+    let mut words: BTreeSet<String> = squall_apps::Instruction::WORDS
+        .iter()
+        .flat_map(|(word, examples)| examples.split(' ').chain([*word]))
+        .filter(|word| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+        .map(|word| format!("{word} "))
+        .collect();
+    let marks = ["${", "}", "${random:hex:", "${counter:", "${variable:", "${repeat:", "${value:"];
+    words.extend(marks.map(String::from));
+    words.extend(["HTTP/1.1 ", "Content-Length: "].map(String::from));
+    dictionary(words) + HTTP_LINES
+}
+
+const HTTP_LINES: &str = r#""Transfer-Encoding: chunked\x0d\x0a"
+"Connection: close\x0d\x0a"
+"\x0d\x0a\x0d\x0a"
+"#;
+
 fn collect_words(schema: &Value, words: &mut BTreeSet<String>) {
     match schema {
         Value::Object(members) => {
@@ -86,7 +107,7 @@ fn collect_words(schema: &Value, words: &mut BTreeSet<String>) {
 fn dictionary(words: BTreeSet<String>) -> String {
     let plain = words
         .iter()
-        .filter(|word| word.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\'));
+        .filter(|word| word.bytes().all(|b| matches!(b, b' '..=b'~') && b != b'"' && b != b'\\'));
     plain.map(|word| format!("\"{word}\"\n")).collect()
 }
 

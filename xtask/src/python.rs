@@ -93,10 +93,10 @@ import datetime
 import ipaddress
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field as _field
 from typing import Any, Literal, SupportsBytes, TypeAlias
 
-__all__ = ["Attack", "Frame", "Number", "Pool", "Replay", "Stream", "Template", "Time", "Vary"]
+from ._options import RunOptions
 
 Number: TypeAlias = int | str | ipaddress.IPv4Address | ipaddress.IPv6Address
 """A number, an IP address or a MAC address."""
@@ -104,7 +104,14 @@ Time: TypeAlias = float | str | datetime.timedelta
 """Seconds, or text with a unit: ``"10 s"``, ``"1.5 ms"``."""
 Frame: TypeAlias = str | bytes | bytearray | memoryview | SupportsBytes
 """Layers as text, or anything whose ``bytes()`` is a frame without FCS: octets, a scapy packet."""
+
+
+class Table:
+    """A table of a profile."""
 "#;
+
+/// Of Python's class of a profile: what can be given without its name, before all else.
+const POSITIONAL: [&str; 2] = ["ports", "stream"];
 
 /// Tables that are classes of Python, where a profile has them, and what else is to be said of them.
 /// All other tables are mappings.
@@ -140,6 +147,9 @@ const TEMPLATE_EXAMPLE: &str = r#"Examples
 
 /// What Python takes for a key of a profile, or for a kind of its values.
 const KEYS: &[(&str, &str)] = &[
+    ("Profile.ports", "dict[str, str]"),
+    ("Profile.packets", "int | str"),
+    ("Profile.run", "RunOptions"),
     ("Vary.values", "Iterable[Number]"),
     ("Vary.weights", "Iterable[int]"),
     ("Vary.path", "str | os.PathLike[str]"),
@@ -167,6 +177,7 @@ const KEYS: &[(&str, &str)] = &[
     ("Replay.split", "Mapping[str, str | bool]"),
     ("Count", "int"),
     ("Whole", "int"),
+    ("Octets", "int | str"),
     ("Number", "Number"),
     ("Time", "Time"),
     ("Rate", "float | str"),
@@ -202,14 +213,60 @@ pub fn tables() -> String {
         if doc.contains('\\') {
             doc = doc.replacen("\"\"\"", "r\"\"\"", 1);
         }
-        out += &format!("\n\n@dataclass(kw_only=True)\nclass {name}:\n{doc}");
+        out += &format!("\n\n@dataclass(kw_only=True)\nclass {name}(Table):\n{doc}");
         for Attribute { name: key, hint, .. } in &keys {
             let needed = types::NEEDED.contains(&format!("{name}.{key}").as_str());
             let value = if needed { "" } else { " | None = None" };
             out += &format!("    {key}: {hint}{value}\n");
         }
     }
-    out
+    let profile = all.iter().find(|known| known.name == PROFILE).expect("a schema has a profile");
+    out + &profile_class(profile)
+}
+
+/// The title of the schema.
+const PROFILE: &str = "Squall profile";
+
+/// The class of a profile, without its methods: lists of tables have the names of their keys in the
+/// plural.
+fn profile_class(definition: &Definition) -> String {
+    let Shape::Object(fields) = &definition.shape else { panic!("a profile is a table") };
+    let fields = fields.iter().filter(|field| !matches!(&*field.name, "schema" | "$schema"));
+    let (first, rest): (Vec<&Field>, Vec<&Field>) =
+        fields.partition(|field| POSITIONAL.contains(&field.name.as_str()));
+    let mut lists = String::new();
+    let mut attribute = |field: &Field| {
+        let mut key = key("Profile", field);
+        if let Type::List(item) = &field.is {
+            let kind = given(item);
+            key.name = format!("{}s", field.name);
+            lists += &format!("    \"{}\": (\"{}\", {kind}),\n", field.name, key.name);
+            key.hint = format!("list[{kind}]");
+            key.words = format!("iterable of {kind}");
+        }
+        key
+    };
+    let mut keys: Vec<_> = first.into_iter().map(&mut attribute).collect();
+    let positional = keys.len();
+    keys.extend(rest.into_iter().map(&mut attribute));
+    let mut out = String::from("\n\n@dataclass\nclass ProfileTables:\n");
+    docstring(&mut out, &definition.doc, &keys, "Profile");
+    for (number, Attribute { name, hint, .. }) in keys.iter().enumerate() {
+        if number == positional {
+            out += "    _: KW_ONLY\n";
+        }
+        let (kind, _) = hint.split_once('[').unwrap_or((hint, ""));
+        out += &match kind {
+            "list" | "dict" => {
+                format!("    {name}: {hint} = _field(default_factory={kind})\n")
+            }
+            _ => format!("    {name}: {hint} | None = None\n"),
+        };
+    }
+    out + "\n\n#: Keys of a profile that are lists of tables: the attribute, and what is in it.\n\
+           LISTS: dict[str, tuple[str, type[Table]]] = {\n"
+        + &lists
+        + "}\n"
 }
 
 fn key(of: &str, field: &Field) -> Attribute {

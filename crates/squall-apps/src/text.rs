@@ -10,48 +10,62 @@ use crate::{
     message::{unescape, write_escaped},
 };
 
-impl Instruction {
-    /// The word that its text begins with.
-    #[must_use]
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Accept => "accept",
-            Self::Send(_) => "send",
-            Self::Recv { .. } => "recv",
-            Self::RecvUntil { .. } => "recv_until",
-            Self::Delay(_) => "delay",
-            Self::Set { .. } => "set",
-            Self::Add { .. } => "add",
-            Self::Count { .. } => "count",
-            Self::Next(_) => "next",
-            Self::Begin(_) => "begin",
-            Self::Label(_) => "label",
-            Self::Jump { .. } => "jump",
-            Self::Loop(_) => "loop",
-            Self::End => "end",
-            Self::Close => "close",
-            Self::Reset => "reset",
-            Self::WaitPeerClose => "wait_peer_close",
-            Self::Flush => "flush",
-            Self::Rate { .. } => "rate",
-            Self::SendPacket(_) => "send_packet",
-            Self::RecvPackets { .. } => "recv_packets",
-            Self::RecvPacketOctets { .. } => "recv_packet_octets",
-            Self::Keepalive(_) => "keepalive",
-            Self::HttpResponse { .. } => "http_response",
-            Self::HttpServe { .. } => "http_serve",
-            Self::Extract { .. } => "extract",
-            Self::Check(_) => "check",
-            Self::UnlessRedirect { .. } => "unless_redirect",
+/// Defines the words that texts of instructions begin with, and examples of each.
+macro_rules! instructions {
+    (
+        $first:ident $first_word:literal $first_example:literal
+        $(, $variant:ident $word:literal $example:literal)* $(,)?
+    ) => {
+        impl Instruction {
+            /// Each word, and examples with commas between them.
+            pub const WORDS: &[(&str, &str)] =
+                &[($first_word, $first_example) $(, ($word, $example))*];
+
+            /// The word that its text begins with.
+            #[must_use]
+            pub fn word(&self) -> &'static str {
+                match self {
+                    Self::$first { .. } => $first_word,
+                    $(Self::$variant { .. } => $word,)*
+                }
+            }
         }
-    }
+
+        const EXPECTED: &str = concat!("one of ", $first_word $(, ", ", $word)*);
+    };
 }
 
-const WORDS: &str = "connect, accept, send, recv, recv_until, delay, set, add, count, next, begin, \
-                     label, jump, loop, end, close, reset, flush, wait_peer_close, rate, send_packet, recv_packets, \
-                     recv_packet_octets, keepalive, http_response, http_serve, extract, check or \
-                     unless_redirect";
+instructions! {
+    Connect "connect" "connect",
+    Accept "accept" "accept",
+    Send "send" r#"send "hello\r\n", send hello"#,
+    Recv "recv" "recv 1460, recv 64 KiB within 2 s",
+    RecvUntil "recv_until" r#"recv_until "\r\n\r\n", recv_until "OK" within 2 s"#,
+    Delay "delay" "delay 10 ms, delay uniform 1 ms 5 ms, delay exponential 10 ms",
+    Set "set" "set x 5, set x random 1 10, set x clock",
+    Add "add" "add x 1, add x -1",
+    Count "count" "count pages, count octets 1460, count rounds x, count waited elapsed x",
+    Next "next" r#"next page, next "my template""#,
+    Begin "begin" r#"begin page, begin "my template""#,
+    Label "label" "label again",
+    Jump "jump" "jump again, jump again if x < 5, jump again if elapsed x < 2 s",
+    Loop "loop" "loop 3, loop until x >= 5, loop forever",
+    End "end" "end",
+    Close "close" "close",
+    Reset "reset" "reset",
+    Flush "flush" "flush",
+    WaitPeerClose "wait_peer_close" "wait_peer_close",
+    Rate "rate" "rate 125 kB every 10 ms, rate 0",
+    SendPacket "send_packet" r#"send_packet "hello", send_packet hello"#,
+    RecvPackets "recv_packets" "recv_packets 1, recv_packets 1 take id = be16 at 0 within 2 s",
+    RecvPacketOctets "recv_packet_octets" "recv_packet_octets 3000 within 2 s",
+    Keepalive "keepalive" "keepalive 30 s",
+    HttpResponse "http_response" "http_response, http_response head within 2 s",
+    HttpServe "http_serve" "http_serve 200 text/html 1024",
+    Extract "extract" r#"extract token = json data.token, extract id = regex "id=(\d+)", extract tag = header ETag"#,
+    Check "check" r#"check status 200, check length 512, check sha256 HEX, check regex "welcome", check no_redirect"#,
+    UnlessRedirect "unless_redirect" "unless_redirect done, unless_redirect done www.test",
+}
 
 impl FromStr for Instruction {
     type Err = Mistake;
@@ -60,23 +74,21 @@ impl FromStr for Instruction {
         let text = text.trim();
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let rest = rest.trim();
-        let line = Line { text };
+        let found = Self::WORDS.iter().find(|(known, _)| *known == word);
+        let line = Line { text, hint: found.map_or(r#"send "hello\r\n""#, |(_, hint)| hint) };
         match word {
-            "connect" => line.alone(rest, Self::Connect, "connect"),
-            "accept" => line.alone(rest, Self::Accept, "accept"),
-            "end" => line.alone(rest, Self::End, "end"),
-            "close" => line.alone(rest, Self::Close, "close"),
-            "reset" => line.alone(rest, Self::Reset, "reset"),
-            "flush" => line.alone(rest, Self::Flush, "flush"),
-            "wait_peer_close" => line.alone(rest, Self::WaitPeerClose, "wait_peer_close"),
+            "connect" => line.alone(rest, Self::Connect),
+            "accept" => line.alone(rest, Self::Accept),
+            "end" => line.alone(rest, Self::End),
+            "close" => line.alone(rest, Self::Close),
+            "reset" => line.alone(rest, Self::Reset),
+            "flush" => line.alone(rest, Self::Flush),
+            "wait_peer_close" => line.alone(rest, Self::WaitPeerClose),
             "send" => Ok(Self::Send(line.message(rest)?)),
             "send_packet" => Ok(Self::SendPacket(line.message(rest)?)),
             "recv" => {
                 let (octets, within) = line.within(rest)?;
-                Ok(Self::Recv {
-                    octets: line.octets(octets, "recv 1460, recv 64 KiB within 2 s")?,
-                    within,
-                })
+                Ok(Self::Recv { octets: line.octets(octets)?, within })
             }
             "recv_until" => line.recv_until(rest),
             "delay" => Ok(Self::Delay(line.delay(rest)?)),
@@ -86,25 +98,22 @@ impl FromStr for Instruction {
             "next" => Ok(Self::Next(line.template(rest)?)),
             "begin" if rest.is_empty() => Ok(Self::Begin(None)),
             "begin" => Ok(Self::Begin(Some(line.template(rest)?))),
-            "label" => Ok(Self::Label(line.name(rest, "label again")?)),
+            "label" => Ok(Self::Label(line.name(rest)?)),
             "jump" => line.jump(rest),
             "loop" => line.repeat(rest),
             "rate" => line.rate(rest),
             "recv_packets" => line.recv_packets(rest),
             "recv_packet_octets" => {
                 let (octets, within) = line.within(rest)?;
-                Ok(Self::RecvPacketOctets {
-                    octets: line.octets(octets, "recv_packet_octets 3000 within 2 s")?,
-                    within,
-                })
+                Ok(Self::RecvPacketOctets { octets: line.octets(octets)?, within })
             }
-            "keepalive" => Ok(Self::Keepalive(line.time(rest, "keepalive 30 s")?)),
+            "keepalive" => Ok(Self::Keepalive(line.time(rest)?)),
             "http_response" => line.http_response(rest),
             "http_serve" => line.http_serve(rest),
             "extract" => line.extract(rest),
             "check" => line.check(rest),
             "unless_redirect" => line.unless_redirect(rest),
-            _ => Err(line.wrong(WORDS, r#"send "hello\r\n""#)),
+            _ => Err(line.wrong(EXPECTED)),
         }
     }
 }
@@ -119,103 +128,91 @@ impl<'a> Line<'a> {
             }
             None => (rest, None),
         };
-        let pattern = self.quoted(pattern).ok_or_else(|| {
-            self.wrong("octets in quotes", r#"recv_until "\r\n\r\n", recv_until "OK" within 2 s"#)
-        })?;
+        let pattern = self.quoted(pattern).ok_or_else(|| self.wrong("octets in quotes"))?;
         Ok(Instruction::RecvUntil { pattern: unescape(pattern)?.into(), within })
     }
 
     fn set(self, rest: &'a str) -> Result<Instruction, Mistake> {
-        const HINT: &str = "set x 5, set x random 1 10, set x clock";
         match rest.split_whitespace().collect::<Vec<_>>()[..] {
             [variable, "random", low, high] => Ok(Instruction::Set {
-                variable: self.name(variable, HINT)?,
-                value: Value::Random(self.number(low, HINT)?, self.number(high, HINT)?),
+                variable: self.name(variable)?,
+                value: Value::Random(self.number(low)?, self.number(high)?),
             }),
             [variable, "clock"] => {
-                Ok(Instruction::Set { variable: self.name(variable, HINT)?, value: Value::Clock })
+                Ok(Instruction::Set { variable: self.name(variable)?, value: Value::Clock })
             }
             [variable, value] => Ok(Instruction::Set {
-                variable: self.name(variable, HINT)?,
-                value: Value::Constant(self.number(value, HINT)?),
+                variable: self.name(variable)?,
+                value: Value::Constant(self.number(value)?),
             }),
-            _ => Err(self.wrong("a variable and its value", HINT)),
+            _ => Err(self.wrong("a variable and its value")),
         }
     }
 
     fn add(self, rest: &'a str) -> Result<Instruction, Mistake> {
-        const HINT: &str = "add x 1, add x -1";
         match rest.split_whitespace().collect::<Vec<_>>()[..] {
             [variable, value] => Ok(Instruction::Add {
-                variable: self.name(variable, HINT)?,
-                value: value.parse().map_err(|_| self.wrong("a whole number", HINT))?,
+                variable: self.name(variable)?,
+                value: value.parse().map_err(|_| self.wrong("a whole number"))?,
             }),
-            _ => Err(self.wrong("a variable and a number to add", HINT)),
+            _ => Err(self.wrong("a variable and a number to add")),
         }
     }
 
     fn count(self, rest: &'a str) -> Result<Instruction, Mistake> {
-        const HINT: &str = "count pages, count octets 1460, count rounds x, count waited elapsed x";
         let (counter, amount) = match rest.split_whitespace().collect::<Vec<_>>()[..] {
             [counter] => (counter, Amount::Constant(1)),
-            [counter, "elapsed", variable] => {
-                (counter, Amount::Elapsed(self.name(variable, HINT)?))
-            }
+            [counter, "elapsed", variable] => (counter, Amount::Elapsed(self.name(variable)?)),
             [counter, amount] if amount.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => {
-                (counter, Amount::Constant(self.number(amount, HINT)?))
+                (counter, Amount::Constant(self.number(amount)?))
             }
-            [counter, variable] => (counter, Amount::Variable(self.name(variable, HINT)?)),
-            _ => return Err(self.wrong("a counter and what is added to it", HINT)),
+            [counter, variable] => (counter, Amount::Variable(self.name(variable)?)),
+            _ => return Err(self.wrong("a counter and what is added to it")),
         };
-        Ok(Instruction::Count { counter: self.name(counter, HINT)?, amount })
+        Ok(Instruction::Count { counter: self.name(counter)?, amount })
     }
 
     fn jump(self, rest: &'a str) -> Result<Instruction, Mistake> {
-        const HINT: &str = "jump again, jump again if x < 5, jump again if elapsed x < 2 s";
         let (label, condition) = match rest.split_once(char::is_whitespace) {
             None => (rest, None),
             Some((label, condition)) => {
                 let condition = condition.trim().strip_prefix("if ");
-                let condition =
-                    condition.ok_or_else(|| self.wrong("`if` after the label", HINT))?;
-                (label, Some(self.condition(condition, HINT)?))
+                let condition = condition.ok_or_else(|| self.wrong("`if` after the label"))?;
+                (label, Some(self.condition(condition)?))
             }
         };
-        Ok(Instruction::Jump { label: self.name(label, HINT)?, condition })
+        Ok(Instruction::Jump { label: self.name(label)?, condition })
     }
 
     fn repeat(self, rest: &'a str) -> Result<Instruction, Mistake> {
-        const HINT: &str = "loop 3, loop until x >= 5, loop forever";
         let times = match rest.split_once(char::is_whitespace) {
             None if rest == "forever" => Times::Forever,
-            None => Times::Count(self.number(rest, HINT)?),
-            Some(("until", condition)) => Times::Until(self.condition(condition, HINT)?),
-            Some(_) => return Err(self.wrong("the number of repetitions", HINT)),
+            None => Times::Count(self.number(rest)?),
+            Some(("until", condition)) => Times::Until(self.condition(condition)?),
+            Some(_) => return Err(self.wrong("the number of repetitions")),
         };
         Ok(Instruction::Loop(times))
     }
 
     fn rate(self, rest: &'a str) -> Result<Instruction, Mistake> {
-        const HINT: &str = "rate 125 kB every 10 ms (octets per second), rate 0";
         let (rate, tick) = match rest.split_once(" every ") {
-            Some((rate, tick)) => (rate, self.time(tick, HINT)?),
+            Some((rate, tick)) => (rate, self.time(tick)?),
             None => (rest, DEFAULT_TICK),
         };
         let octets_per_second =
-            parse_octets(rate.trim()).map_err(|_| self.wrong("octets per second", HINT))?;
+            parse_octets(rate.trim()).map_err(|_| self.wrong("octets per second"))?;
         // Without a rate there is no tick.
         let tick = if octets_per_second == 0 { DEFAULT_TICK } else { tick };
         Ok(Instruction::Rate { octets_per_second, tick })
     }
 
     fn recv_packets(self, rest: &'a str) -> Result<Instruction, Mistake> {
-        const HINT: &str = "recv_packets 1, recv_packets 1 take id = be16 at 0 within 2 s";
         let (rest, within) = self.within(rest)?;
         let (packets, take) = match rest.split_once(char::is_whitespace) {
             None => (rest, None),
-            Some((packets, take)) => (packets, Some(self.take(take.trim(), HINT)?)),
+            Some((packets, take)) => (packets, Some(self.take(take.trim())?)),
         };
-        Ok(Instruction::RecvPackets { packets: self.number(packets, HINT)?, take, within })
+        Ok(Instruction::RecvPackets { packets: self.number(packets)?, take, within })
     }
 
     fn http_response(self, rest: &'a str) -> Result<Instruction, Mistake> {
@@ -223,29 +220,25 @@ impl<'a> Line<'a> {
         match rest {
             "" => Ok(Instruction::HttpResponse { head: false, within }),
             "head" => Ok(Instruction::HttpResponse { head: true, within }),
-            _ => {
-                Err(self.wrong("nothing or `head`", "http_response, http_response head within 2 s"))
-            }
+            _ => Err(self.wrong("nothing or `head`")),
         }
     }
 
     fn http_serve(self, rest: &'a str) -> Result<Instruction, Mistake> {
-        const HINT: &str = "http_serve 200 text/html 1024";
         match rest.split_whitespace().collect::<Vec<_>>()[..] {
             [status, content_type, ref body @ ..] if !body.is_empty() => {
                 Ok(Instruction::HttpServe {
-                    status: status.parse().map_err(|_| self.wrong("a status", HINT))?,
+                    status: status.parse().map_err(|_| self.wrong("a status"))?,
                     content_type: content_type.into(),
-                    body: self.octets(&body.join(" "), HINT)?,
+                    body: self.octets(&body.join(" "))?,
                 })
             }
-            _ => Err(self.wrong("status, content type and octets of the body", HINT)),
+            _ => Err(self.wrong("status, content type and octets of the body")),
         }
     }
 
     fn extract(self, rest: &'a str) -> Result<Instruction, Mistake> {
-        const HINT: &str = r#"extract token = json data.token, extract id = regex "id=(\d+)", extract tag = header ETag"#;
-        let wrong = || self.wrong("a name, `=` and json, regex or header", HINT);
+        let wrong = || self.wrong("a name, `=` and json, regex or header");
         let (name, from) = rest.split_once('=').ok_or_else(wrong)?;
         let (kind, what) = from.trim().split_once(char::is_whitespace).ok_or_else(wrong)?;
         let what = what.trim();
@@ -255,32 +248,31 @@ impl<'a> Line<'a> {
             "regex" => Origin::Regex(self.quoted(what).ok_or_else(wrong)?.into()),
             _ => return Err(wrong()),
         };
-        Ok(Instruction::Extract { name: self.name(name.trim(), HINT)?, from })
+        Ok(Instruction::Extract { name: self.name(name.trim())?, from })
     }
 
     fn check(self, rest: &'a str) -> Result<Instruction, Mistake> {
-        const HINT: &str = r#"check status 200, check length 512, check sha256 HEX, check regex "welcome", check no_redirect"#;
         if rest.trim() == "no_redirect" {
             return Ok(Instruction::Check(Check::NoRedirect));
         }
-        let wrong = || self.wrong("a property and its expected value", HINT);
+        let wrong = || self.wrong("a property and its expected value");
         let (kind, what) = rest.split_once(char::is_whitespace).ok_or_else(wrong)?;
         let what = what.trim();
         Ok(Instruction::Check(match kind {
             "status" => Check::Status(what.parse().map_err(|_| wrong())?),
             "length" => Check::Length(parse_octets(what).map_err(|_| wrong())?),
-            "sha256" => Check::Sha256(sha256(what).ok_or_else(|| {
-                self.wrong("64 hexadecimal digits, as sha256sum prints them", HINT)
-            })?),
+            "sha256" => Check::Sha256(
+                sha256(what)
+                    .ok_or_else(|| self.wrong("64 hexadecimal digits, as sha256sum prints them"))?,
+            ),
             "regex" => Check::Regex(self.quoted(what).ok_or_else(wrong)?.into()),
             _ => return Err(wrong()),
         }))
     }
 
     fn unless_redirect(self, rest: &'a str) -> Result<Instruction, Mistake> {
-        const HINT: &str = "unless_redirect done, unless_redirect done www.test";
         let (label, host) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-        Ok(Instruction::UnlessRedirect { label: self.name(label, HINT)?, host: host.trim().into() })
+        Ok(Instruction::UnlessRedirect { label: self.name(label)?, host: host.trim().into() })
     }
 }
 
@@ -300,29 +292,22 @@ const DEFAULT_TICK: Nanos = Nanos(10_000_000);
 #[derive(Clone, Copy)]
 struct Line<'a> {
     text: &'a str,
+    /// What to try.
+    hint: &'static str,
 }
 
 impl<'a> Line<'a> {
-    fn wrong(self, expected: &'static str, hint: &'static str) -> Mistake {
+    fn wrong(self, expected: &'static str) -> Mistake {
         // A message may be long.
         let mut found: String = self.text.chars().take(80).collect();
         if found.len() < self.text.len() {
             found.push_str("...");
         }
-        Mistake::Syntax { found, expected, hint }
+        Mistake::Syntax { found, expected, hint: self.hint }
     }
 
-    fn alone(
-        self,
-        rest: &str,
-        instruction: Instruction,
-        hint: &'static str,
-    ) -> Result<Instruction, Mistake> {
-        if rest.is_empty() {
-            Ok(instruction)
-        } else {
-            Err(self.wrong("nothing after the word", hint))
-        }
+    fn alone(self, rest: &str, instruction: Instruction) -> Result<Instruction, Mistake> {
+        if rest.is_empty() { Ok(instruction) } else { Err(self.wrong("nothing after the word")) }
     }
 
     fn quoted(self, text: &'a str) -> Option<&'a str> {
@@ -330,44 +315,42 @@ impl<'a> Line<'a> {
     }
 
     fn message(self, text: &'a str) -> Result<MessageRef, Mistake> {
-        const HINT: &str = r#"send "hello\r\n", send hello"#;
         match self.quoted(text) {
             Some(text) => Ok(MessageRef::Given(text.parse::<Message>()?)),
-            None if text.starts_with('"') => Err(self.wrong("a closing quote", HINT)),
-            None => Ok(MessageRef::Named(self.name(text, HINT)?)),
+            None if text.starts_with('"') => Err(self.wrong("a closing quote")),
+            None => Ok(MessageRef::Named(self.name(text)?)),
         }
     }
 
-    fn name(self, text: &str, hint: &'static str) -> Result<String, Mistake> {
+    fn name(self, text: &str) -> Result<String, Mistake> {
         if !is_name(text) {
-            return Err(self.wrong("a name of letters, digits, _, - and .", hint));
+            return Err(self.wrong("a name of letters, digits, _, - and ."));
         }
         Ok(text.into())
     }
 
     /// A name, in quotes if it has other characters than names of programs have.
     fn template(self, text: &str) -> Result<String, Mistake> {
-        const HINT: &str = r#"begin page, begin "my template""#;
         match self.quoted(text) {
             Some(text) => {
                 let name = String::from_utf8(unescape(text)?);
-                name.map_err(|_| self.wrong("a name in UTF-8", HINT))
+                name.map_err(|_| self.wrong("a name in UTF-8"))
             }
-            None => self.name(text, HINT),
+            None => self.name(text),
         }
     }
 
-    fn number(self, text: &str, hint: &'static str) -> Result<u32, Mistake> {
-        text.parse().map_err(|_| self.wrong("a whole number up to 4,294,967,295", hint))
+    fn number(self, text: &str) -> Result<u32, Mistake> {
+        text.parse().map_err(|_| self.wrong("a whole number up to 4,294,967,295"))
     }
 
-    fn octets(self, text: &str, hint: &'static str) -> Result<u32, Mistake> {
+    fn octets(self, text: &str) -> Result<u32, Mistake> {
         let octets = parse_octets(text).ok().and_then(|octets| u32::try_from(octets).ok());
-        octets.ok_or_else(|| self.wrong("octets, less than 4 GiB", hint))
+        octets.ok_or_else(|| self.wrong("octets, less than 4 GiB"))
     }
 
-    fn time(self, text: &str, hint: &'static str) -> Result<Nanos, Mistake> {
-        text.trim().parse().map_err(|_| self.wrong("a duration", hint))
+    fn time(self, text: &str) -> Result<Nanos, Mistake> {
+        text.trim().parse().map_err(|_| self.wrong("a duration"))
     }
 
     /// What stands before `within`, and the time behind it.
@@ -381,19 +364,19 @@ impl<'a> Line<'a> {
         match at {
             None => Ok((text, None)),
             Some(at) => {
-                let time = self.time(&text[at + "within ".len()..], "within 2 s")?;
+                let time =
+                    Self { hint: "within 2 s", ..self }.time(&text[at + "within ".len()..])?;
                 Ok((text[..at].trim(), Some(time)))
             }
         }
     }
 
     fn delay(self, text: &str) -> Result<Delay, Mistake> {
-        const HINT: &str = "delay 10 ms, delay uniform 1 ms 5 ms, delay exponential 10 ms";
         if let Some(mean) = text.strip_prefix("exponential ") {
-            return Ok(Delay::Exponential(self.time(mean, HINT)?));
+            return Ok(Delay::Exponential(self.time(mean)?));
         }
         let Some(both) = text.strip_prefix("uniform ") else {
-            return Ok(Delay::Fixed(self.time(text, HINT)?));
+            return Ok(Delay::Fixed(self.time(text)?));
         };
         // Each of the two may be a number and its unit, or one word.
         let words: Vec<&str> = both.split_whitespace().collect();
@@ -412,41 +395,39 @@ impl<'a> Line<'a> {
                 }
                 Some(Delay::Uniform(low, high_text.parse().ok()?))
             })
-            .ok_or_else(|| self.wrong("two durations", HINT))
+            .ok_or_else(|| self.wrong("two durations"))
     }
 
-    fn condition(self, text: &str, hint: &'static str) -> Result<Condition, Mistake> {
+    fn condition(self, text: &str) -> Result<Condition, Mistake> {
         let (elapsed, text) = match text.strip_prefix("elapsed ") {
             Some(text) => (true, text),
             None => (false, text),
         };
         let words: Vec<&str> = text.split_whitespace().collect();
         let (variable, compare, value) = match words[..] {
-            [variable, compare, value] if !elapsed => {
-                (variable, compare, self.number(value, hint)?)
-            }
+            [variable, compare, value] if !elapsed => (variable, compare, self.number(value)?),
             [variable, compare, ref value @ ..] if elapsed && !value.is_empty() => {
-                let millis = self.time(&value.join(" "), hint)?.0 / 1_000_000;
+                let millis = self.time(&value.join(" "))?.0 / 1_000_000;
                 let millis = u32::try_from(millis).ok().filter(|millis| *millis <= LONGEST);
-                let wrong = || self.wrong("a time of at most 24 days", hint);
+                let wrong = || self.wrong("a time of at most 24 days");
                 (variable, compare, millis.ok_or_else(wrong)?)
             }
-            _ => return Err(self.wrong("a variable, a comparison and a number or time", hint)),
+            _ => return Err(self.wrong("a variable, a comparison and a number or time")),
         };
         let compare = COMPARES.iter().find(|(_, word)| *word == compare);
-        let (compare, _) = *compare.ok_or_else(|| self.wrong("one of == != < <= > >=", hint))?;
-        Ok(Condition { variable: self.name(variable, hint)?, elapsed, compare, value })
+        let (compare, _) = *compare.ok_or_else(|| self.wrong("one of == != < <= > >="))?;
+        Ok(Condition { variable: self.name(variable)?, elapsed, compare, value })
     }
 
-    fn take(self, text: &str, hint: &'static str) -> Result<Take, Mistake> {
+    fn take(self, text: &str) -> Result<Take, Mistake> {
         let ["take", variable, "=", form, "at", offset] =
             text.split_whitespace().collect::<Vec<_>>()[..]
         else {
-            return Err(self.wrong("`take VARIABLE = FORM at OFFSET`", hint));
+            return Err(self.wrong("`take VARIABLE = FORM at OFFSET`"));
         };
         let form = FORMS.iter().find(|(_, word)| *word == form);
-        let (form, _) = *form.ok_or_else(|| self.wrong("one of be8, be16, be32, hex8", hint))?;
-        Ok(Take { variable: self.name(variable, hint)?, form, offset: self.number(offset, hint)? })
+        let (form, _) = *form.ok_or_else(|| self.wrong("one of be8, be16, be32, hex8"))?;
+        Ok(Take { variable: self.name(variable)?, form, offset: self.number(offset)? })
     }
 }
 
@@ -600,6 +581,32 @@ impl fmt::Display for Within {
         match self.0 {
             Some(time) => write!(f, " within {time}"),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_example_is_an_instruction_of_its_word() {
+        for (word, examples) in Instruction::WORDS {
+            for example in examples.split(", ") {
+                let example = example.replace("HEX", &"0f".repeat(32));
+                let instruction: Instruction = example.parse().unwrap();
+                assert_eq!(instruction.word(), *word, "{example}");
+                assert_eq!(instruction.to_string().parse(), Ok(instruction), "{example}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_instruction_is_in_the_guide() {
+        let guide = include_str!("../../../docs/guide/flow-programs.md");
+        for (word, _) in Instruction::WORDS {
+            let in_words = guide.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+            assert!(in_words.into_iter().any(|found| found == *word), "{word}");
         }
     }
 }

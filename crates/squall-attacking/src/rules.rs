@@ -179,7 +179,7 @@ pub fn wire(
             ),
         }
     }
-    for wrap in &said.wraps {
+    for wrap in &said.wrap {
         let words: Vec<&str> = wrap.text.split_whitespace().collect();
         let id = |text: &str| text.parse::<u16>().ok().filter(|id| *id < 4096);
         match &words[..] {

@@ -19,6 +19,7 @@ mod writer;
 use std::{
     io,
     path::PathBuf,
+    str::FromStr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -141,6 +142,29 @@ pub enum OnFull {
     Truncate(u32),
     /// The receiver waits: for sources that do, too (files).
     Wait,
+}
+
+/// `drop-newest`, `drop-oldest`, `truncate` or `truncate:96`.
+impl FromStr for OnFull {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let octets = match text.split_once(':') {
+            None if text == "drop-newest" => return Ok(Self::DropNewest),
+            None if text == "drop-oldest" => return Ok(Self::DropOldest),
+            None if text == "truncate" => return Ok(Self::Truncate(128)),
+            Some(("truncate", octets)) => octets.parse().ok(),
+            _ => {
+                let expected = "expected drop-newest, drop-oldest, truncate or truncate:OCTETS";
+                return Err(expected.into());
+            }
+        };
+        match octets {
+            Some(0) => Ok(Self::Truncate(SNAPLEN)),
+            Some(octets @ 1..=SNAPLEN) => Ok(Self::Truncate(octets)),
+            _ => Err("expected 1 to 262144 octets, or 0 for all".into()),
+        }
+    }
 }
 
 /// What becomes of several frames that the kernel or the NIC has joined.

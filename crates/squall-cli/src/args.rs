@@ -5,23 +5,23 @@ use std::{
     ffi::OsString,
     marker::PhantomData,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
-use serde_json::{Map, Value, json};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
 use squall::{Error, Format, Profile, Session, report::fail_if::FailIf};
 use squall_options::RunOptions;
+use squall_profile::short::Argument;
 use squall_units::{Nanos, parse_count};
 
-/// Arguments, and what was given of them as text: for a profile that says the same.
+/// Arguments, and what was given of them: for a profile that says the same.
 #[derive(Clone, Debug)]
-pub struct Texts<A> {
-    /// Names with `_`, and texts; of flags, `true`.
-    pub texts: Vec<(String, String)>,
-    of: PhantomData<A>,
+pub struct Given<A> {
+    pub args: A,
+    pub arguments: Vec<Argument>,
 }
 
-impl<A: Args> Args for Texts<A> {
+impl<A: Args> Args for Given<A> {
     fn augment_args(command: Command) -> Command {
         A::augment_args(command)
     }
@@ -31,20 +31,31 @@ impl<A: Args> Args for Texts<A> {
     }
 }
 
-impl<A: Args> FromArgMatches for Texts<A> {
+impl<A: Args> FromArgMatches for Given<A> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let known = A::augment_args(Command::new("known"));
-        let mut texts = Vec::new();
-        for id in known.get_arguments().map(|known| known.get_id().as_str()) {
+        let mut arguments = Vec::new();
+        for known in known.get_arguments() {
+            let id = known.get_id().as_str();
             if matches.value_source(id) != Some(ValueSource::CommandLine) {
                 continue;
             }
-            let given = matches.get_raw(id).into_iter().flatten();
-            texts.extend(given.map(|text| (id.to_owned(), text.to_string_lossy().into_owned())));
+            let key = id.to_owned();
+            let name = known.get_long().map_or_else(|| id.to_owned(), |long| format!("--{long}"));
+            if matches!(known.get_action(), ArgAction::SetTrue) {
+                arguments.push(Argument { key, name, text: None });
+                continue;
+            }
+            for text in matches.get_raw(id).into_iter().flatten() {
+                let text = text.to_string_lossy().into_owned();
+                let name = match known.get_action() {
+                    ArgAction::Append => format!("{name} {text}"),
+                    _ => name.clone(),
+                };
+                arguments.push(Argument { key: key.clone(), name, text: Some(text) });
+            }
         }
-        // What is wrong is said as that of `A`.
-        A::from_arg_matches(matches)?;
-        Ok(Self { texts, of: PhantomData })
+        Ok(Self { args: A::from_arg_matches(matches)?, arguments })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -53,10 +64,9 @@ impl<A: Args> FromArgMatches for Texts<A> {
     }
 }
 
-/// Ports of a profile that a command line comes to: A, and B if there is another.
-pub fn named_ports(port: &str, port2: Option<&str>) -> Map<String, Value> {
-    let ports = [("A", Some(port)), ("B", port2)].into_iter();
-    ports.filter_map(|(name, address)| Some((name.to_owned(), json!(address?)))).collect()
+/// Addresses of the ports A, and B if there is another.
+pub fn two<'a>(port: &'a str, port2: Option<&'a String>) -> Vec<&'a str> {
+    [port].into_iter().chain(port2.map(String::as_str)).collect()
 }
 
 /// What becomes of the result.
@@ -166,6 +176,11 @@ impl<C: Choice> FromArgMatches for Options<C> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// The text as it was given, which reads as a `T`.
+pub fn as_said<T: FromStr<Err: ToString>>(text: &str) -> Result<String, String> {
+    text.parse::<T>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// `1`, `10k`, `1M`; not 0.

@@ -13,12 +13,13 @@ use squall::{
     Capture, Error, Session,
     report::{CaptureReport, Report},
 };
-use squall_capture::{Compression, GsoFrames, OnFull, PreTrigger, Print, Rotate, Stamp, Stop};
+use squall_capture::{Compression, GsoFrames, OnFull, PreTrigger, Print, Rotate, Stamp};
+use squall_options::CaptureOptions;
 use squall_report::render::{self, human};
 use squall_units::{Nanos, parse_octets};
 
 use crate::{
-    args::{Choice, Options, Output, command_line, parse_some, parse_time, unpromiscuous},
+    args::{Choice, Options, Output, as_said, command_line, parse_some, parse_time, unpromiscuous},
     drive::{End, drive_until},
 };
 
@@ -112,8 +113,8 @@ struct FileArgs {
     precision: Option<Precision>,
     /// Compress while capturing: zstd, gz, lz4, with a level: zstd:3, gz:6 [default: by the name of
     /// the file, at the fastest level]
-    #[arg(long, value_name = "METHOD[:LEVEL]")]
-    compress: Option<Compression>,
+    #[arg(long, value_name = "METHOD[:LEVEL]", value_parser = as_said::<Compression>)]
+    compress: Option<String>,
     /// Start a new file before one has more bytes than this: 1GB
     #[arg(short = 'C', long, value_name = "SIZE", value_parser = size)]
     rotate_size: Option<u64>,
@@ -140,8 +141,8 @@ struct MemoryArgs {
     /// When the buffer is full because the file is slower than the wire: drop-newest (lose new
     /// packets), drop-oldest (lose the packets that have waited longest), truncate[:OCTETS] (from
     /// half full on, keep 128 octets of each packet) [default: drop-newest]
-    #[arg(long, value_name = "POLICY", value_parser = on_full)]
-    on_full: Option<OnFull>,
+    #[arg(long, value_name = "POLICY", value_parser = as_said::<OnFull>)]
+    on_full: Option<String>,
     /// Write nothing until a trigger comes, then start this long before it, as far as the buffer
     /// reaches back
     #[arg(long, value_name = "TIME")]
@@ -271,41 +272,38 @@ fn options(args: &Args) -> Result<squall_capture::Options, Error> {
             "--print-time has no effect, because no lines are shown\n  try it with --print".into(),
         ));
     }
-    let is_pcap = || {
-        Path::new(
-            name.strip_suffix(".zst")
-                .or(name.strip_suffix(".gz"))
-                .or(name.strip_suffix(".lz4"))
-                .unwrap_or(&name),
-        )
-        .extension()
-        .is_some_and(|suffix| suffix == "pcap" || suffix == "cap")
+    let memory = &args.memory;
+    let asked = CaptureOptions {
+        file: args.write.clone(),
+        snaplen: args.snaplen,
+        packets: args.end.count,
+        octets: args.end.size,
+        rotate_octets: rotate.octets,
+        rotate_s: rotate.time.map(Nanos::as_secs_f64),
+        rotate_packets: rotate.packets,
+        ring: rotate.ring,
+        compress: files.compress.clone(),
+        format: files.format.map(|format| match format {
+            FileFormat::Pcapng => "pcapng".into(),
+            FileFormat::Pcap => "pcap".into(),
+        }),
+        buffer: Some(memory.buffer),
+        on_full: memory.on_full.clone(),
     };
-    let pcapng = match files.format {
-        Some(format) => format == FileFormat::Pcapng,
-        None => !is_pcap(),
-    };
-    let format = match files.precision {
-        Some(Precision::Us) if pcapng => {
+    let mut options = squall::capture::options(&asked)?;
+    if files.precision == Some(Precision::Us) {
+        if options.format == squall_capture::Format::Pcapng {
             return Err(Error::Usage(
                 "--precision us needs a pcap; a pcapng has nanoseconds\n  try --format pcap, or \
                  leave it out"
                     .into(),
             ));
         }
-        _ if pcapng => squall_capture::Format::Pcapng,
-        precision => squall_capture::Format::Pcap { nanoseconds: precision != Some(Precision::Us) },
-    };
-    let memory = &args.memory;
+        options.format = squall_capture::Format::Pcap { nanoseconds: false };
+    }
+    options.stop.files = args.end.files;
     Ok(squall_capture::Options {
-        file: args.write.clone(),
-        format,
-        snaplen: args.snaplen.unwrap_or(squall_capture::SNAPLEN),
         directed: args.direction.is_some_and(|direction| direction != Direction::In),
-        rotate,
-        compress: files.compress,
-        buffer: usize::try_from(memory.buffer).unwrap_or(usize::MAX),
-        on_full: memory.on_full.unwrap_or_default(),
         gso_frames: match args.gso_frames {
             Joined::Cut => GsoFrames::Cut,
             Joined::Keep => GsoFrames::Keep,
@@ -315,10 +313,9 @@ fn options(args: &Args) -> Result<squall_capture::Options, Error> {
             after: memory.post_trigger,
             filters: Vec::new(),
         }),
-        stop: Stop { packets: args.end.count, octets: args.end.size, files: args.end.files },
         print: prints.then_some(Print { stamp: args.print_time.unwrap_or_default() }),
         flush: files.packet_buffered,
-        ..squall_capture::Options::default()
+        ..options
     })
 }
 
@@ -423,18 +420,6 @@ fn stamps() -> impl TypedValueParser<Value = Stamp> {
     PossibleValuesParser::new(Stamp::NAMES).try_map(|name| name.parse::<Stamp>())
 }
 
-/// `drop-newest`, `truncate:96`
-fn on_full(text: &str) -> Result<OnFull, String> {
-    const EXPECTED: &str = "expected drop-newest, drop-oldest, truncate or truncate:OCTETS";
-    match text.split_once(':') {
-        None if text == "drop-newest" => Ok(OnFull::DropNewest),
-        None if text == "drop-oldest" => Ok(OnFull::DropOldest),
-        None if text == "truncate" => Ok(OnFull::Truncate(128)),
-        Some(("truncate", octets)) => snaplen(octets).map(OnFull::Truncate),
-        _ => Err(EXPECTED.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -463,10 +448,10 @@ mod tests {
 
     #[test]
     fn a_policy_is_told_by_name() {
-        assert_eq!(on_full("truncate:96"), Ok(OnFull::Truncate(96)));
-        assert_eq!(on_full("drop-oldest"), Ok(OnFull::DropOldest));
+        assert_eq!("truncate:96".parse(), Ok(OnFull::Truncate(96)));
+        assert_eq!("drop-oldest".parse(), Ok(OnFull::DropOldest));
         for text in ["", "drop", "truncate:0x", "drop-newest:1"] {
-            assert!(on_full(text).is_err(), "{text}");
+            assert!(text.parse::<OnFull>().is_err(), "{text}");
         }
     }
 }

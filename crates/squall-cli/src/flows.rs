@@ -1,14 +1,14 @@
-//! `squall flows`: flows of one application, as arguments. They become the profile that a file
-//! would hold, and run as it does.
+//! `squall flows`: flows of one application, as arguments. They are short for a profile, and run as
+//! it does.
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use serde_json::{Map, Value, json};
 use squall::{Error, Profile};
+use squall_profile::short::{self, Argument, Short};
 
 use crate::{
-    args::{Choice, Options, Output},
+    args::{Choice, Given, Options, Output, two},
     drive::drive,
     output,
 };
@@ -70,6 +70,17 @@ enum What {
 /// Run HTTP clients against an external server
 #[derive(Debug, clap::Args)]
 struct Http {
+    #[command(flatten)]
+    requests: Given<Requests>,
+    #[command(flatten)]
+    clients: Given<Clients>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What each client requests.
+#[derive(Debug, clap::Args)]
+struct Requests {
     /// Request this URL: http://10.0.0.2:8080/path, https://www.example.net/. Repeatable for one
     /// server: each request uses one of the URLs at random, with the weights in front:
     /// 3:http://10.0.0.2/b
@@ -108,15 +119,20 @@ struct Http {
     /// Send up to N requests before the first answer arrives
     #[arg(long, value_name = "N")]
     pipeline: Option<u32>,
-    #[command(flatten)]
-    clients: Clients,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Run servers for external clients
 #[derive(Debug, clap::Args)]
 struct Serve {
+    #[command(flatten)]
+    servers: Given<Servers>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What servers serve, and where.
+#[derive(Debug, clap::Args)]
+struct Servers {
     /// Serve this application
     #[arg(long, default_value = "http", value_name = "NAME")]
     app: String,
@@ -129,13 +145,22 @@ struct Serve {
     /// With http, send an answer body of this size
     #[arg(long, value_name = "OCTETS")]
     body: Option<String>,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Run clients and servers with a device between two ports
 #[derive(Debug, clap::Args)]
 struct App {
+    #[command(flatten)]
+    servers: Given<Between>,
+    #[command(flatten)]
+    clients: Given<Clients>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What servers serve, and where.
+#[derive(Debug, clap::Args)]
+struct Between {
     /// Name of the application, as in the list of `squall flows apps`
     #[arg(value_name = "NAME")]
     app: String,
@@ -163,10 +188,6 @@ struct App {
     /// Encapsulate packets of the servers, from outside in, as --wrap; repeatable
     #[arg(long, value_name = "LAYER", requires = "port2", help_heading = "Network")]
     wrap2: Vec<String>,
-    #[command(flatten)]
-    clients: Clients,
-    #[command(flatten)]
-    common: Common,
 }
 
 #[derive(Debug, clap::Args)]
@@ -216,6 +237,20 @@ struct Clients {
 
 #[derive(Debug, clap::Args)]
 struct Common {
+    #[command(flatten)]
+    all: Given<Any>,
+    /// Print the equivalent profile, and start nothing
+    #[arg(long, help_heading = "Result")]
+    print_profile: bool,
+    #[command(flatten)]
+    options: Options<OfFlows>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What any side has.
+#[derive(Debug, clap::Args)]
+struct Any {
     /// Run on this port: eth1, af_packet:eth1, loop:NAME
     #[arg(short, long, value_name = "ADDR")]
     port: String,
@@ -242,13 +277,6 @@ struct Common {
     /// Encapsulate packets, from outside in: 'vlan 7', 'mpls 1000', 'gre FROM TO'; repeatable
     #[arg(long, value_name = "LAYER", help_heading = "Network")]
     wrap: Vec<String>,
-    /// Print the equivalent profile, and start nothing
-    #[arg(long, help_heading = "Result")]
-    print_profile: bool,
-    #[command(flatten)]
-    options: Options<OfFlows>,
-    #[command(flatten)]
-    output: Output,
 }
 
 /// They receive what they need, and a filter would take it from them.
@@ -264,12 +292,16 @@ impl Choice for OfFlows {
 pub fn flows(args: &Args) -> Result<ExitCode, Error> {
     let (common, profile, title) = match &args.what {
         What::Http(http) => {
-            (&http.common, http.profile()?, format!("squall flows http {}", http.url.join(" ")))
+            let urls = http.requests.args.url.join(" ");
+            (&http.common, http.profile()?, format!("squall flows http {urls}"))
         }
         What::Serve(serve) => {
-            (&serve.common, serve.profile()?, format!("squall flows serve {}", serve.app))
+            let app = &serve.servers.args.app;
+            (&serve.common, serve.profile()?, format!("squall flows serve {app}"))
         }
-        What::App(app) => (&app.common, app.profile()?, format!("squall flows {}", app.app)),
+        What::App(app) => {
+            (&app.common, app.profile()?, format!("squall flows {}", app.servers.args.app))
+        }
         What::Apps => {
             output::print(&squall_plan::flows::applications());
             return Ok(ExitCode::SUCCESS);
@@ -289,162 +321,62 @@ pub fn flows(args: &Args) -> Result<ExitCode, Error> {
     drive(session, &common.output, &title)
 }
 
-/// What an HTTP client does, and what a server answers: of the application's options.
-const OF_HTTP_CLIENTS: [&str; 15] = [
-    "url",
-    "method",
-    "header",
-    "content",
-    "content_file",
-    "post",
-    "cookies",
-    "follow",
-    "check",
-    "extract",
-    "requests",
-    "pipeline",
-    "think",
-    "close",
-    "within",
-];
-const OF_HTTP_SERVERS: [&str; 1] = ["body"];
-
 impl Http {
     fn profile(&self) -> Result<Profile, Error> {
-        let mut options = self.common.options()?;
-        let list = |texts: &[String]| (!texts.is_empty()).then(|| json!(texts));
-        let (content, content_file) = match self.content.as_deref() {
-            Some(text) => match text.strip_prefix('@') {
-                Some(path) => (None, Some(json!(path))),
-                None => (Some(json!(text)), None),
-            },
-            None => (None, None),
-        };
-        let said = [
-            ("url", list(&self.url)),
-            ("method", self.method.as_ref().map(|method| json!(method))),
-            ("header", list(&self.header)),
-            ("content", content),
-            ("content_file", content_file),
-            ("post", self.post.as_ref().map(|octets| json!(octets))),
-            ("cookies", self.cookies.then(|| json!(true))),
-            ("follow", self.follow.map(|n| json!(n))),
-            ("check", list(&self.check)),
-            ("extract", list(&self.extract)),
-            ("requests", self.requests.map(|n| json!(n))),
-            ("pipeline", self.pipeline.map(|n| json!(n))),
-        ];
-        if let Some((name, _)) =
-            said.iter().find(|(name, given)| given.is_some() && options.contains_key(*name))
-        {
-            return Err(no_effect(
-                &format!("--option {name}"),
-                &format!("--{} sets it already", name.trim_end_matches("_file")),
-            ));
-        }
-        self.common.only(
-            &options,
-            &OF_HTTP_SERVERS,
-            "the servers are external, and decide it themselves",
-        )?;
+        self.common.only_once(&self.requests.arguments)?;
+        self.common
+            .refuse(of_servers("http"), "the servers are external, and decide it themselves")?;
         self.common.only_clients()?;
-        for (name, given) in said {
-            options.extend(given.map(|given| (name.to_owned(), given)));
-        }
-        // The others are held against it where all of them are read.
-        let first = self.url.first().map_or("", String::as_str);
-        let (server, port) = authority(first).ok_or_else(|| {
-            Error::Usage(format!(
-                "--url {first}: expected [WEIGHT:]http://HOST[:PORT]/PATH or https://...\n  try \
-                 http://10.0.0.2/, http://[fd00::2]:8080/x or 3:https://www.example.net/"
-            ))
-        })?;
-        let mut template = self.common.template("http", options)?;
-        template.insert("servers".into(), json!(server));
-        template.insert("listen".into(), json!(port));
-        self.common.profile(None, Some(&self.clients), vec![template])
+        self.common.short(None, &[&self.requests.arguments, &self.clients.arguments], short::http)
     }
 }
 
 impl Serve {
     fn profile(&self) -> Result<Profile, Error> {
-        let mut options = self.common.options()?;
-        if self.app == "http" {
-            self.common.only(
-                &options,
-                &OF_HTTP_CLIENTS,
+        let Servers { app, servers, .. } = &self.servers.args;
+        let known = squall_plan::flows::catalogue().into_iter().find(|known| known.name == app);
+        if let Some(known) = known.filter(|known| !known.of_servers.is_empty()) {
+            let of_clients = known.options.iter().filter(|of| !known.of_servers.contains(of));
+            self.common.refuse(
+                &of_clients.copied().collect::<Vec<_>>(),
                 "the clients are external, and decide it themselves",
             )?;
         }
-        if self.body.is_some() && options.contains_key("body") {
-            return Err(no_effect("--option body", "--body sets it already"));
-        }
+        self.common.only_once(&self.servers.arguments)?;
         self.common.only_servers()?;
-        options.extend(self.body.as_ref().map(|octets| ("body".into(), json!(octets))));
-        if self.servers.is_empty() {
+        if servers.is_empty() {
             return Err(Error::Usage(
                 "--servers is missing\n  try --servers 10.0.2.1-10.0.2.9".into(),
             ));
         }
-        let template = self.common.template(&self.app, options)?;
-        let (v6, v4): (Vec<_>, Vec<_>) =
-            self.servers.iter().partition(|servers| servers.contains(':'));
-        // A template has one family of addresses.
-        let both = !v4.is_empty() && !v6.is_empty();
-        let of = |(servers, family, anyone): (Vec<&String>, &str, &str)| {
-            let mut template = template.clone();
-            if both {
-                template.insert("name".into(), json!(format!("{} {family}", self.app)));
-            }
-            template.insert("servers".into(), json!(servers));
-            template.insert("clients".into(), json!(anyone));
-            template.extend(self.listen.map(|port| ("listen".into(), json!(port))));
-            template
-        };
-        let families = [(v4, "IPv4", "0.0.0.1"), (v6, "IPv6", "::1")];
-        let served = families.into_iter().filter(|(servers, ..)| !servers.is_empty());
-        self.common.profile(None, None, served.map(of).collect())
+        self.common.short(None, &[&self.servers.arguments], |of| short::serve(of, app))
     }
 }
 
 impl App {
     fn profile(&self) -> Result<Profile, Error> {
-        if self.servers.is_empty() {
+        let Between { app, servers, port2, .. } = &self.servers.args;
+        if servers.is_empty() {
             return Err(Error::Usage("--servers is missing\n  try --servers 48.0.0.1".into()));
         }
-        let options = self.common.options()?;
-        if self.port2.is_none() {
-            let servers = if self.app == "http" { &OF_HTTP_SERVERS[..] } else { &[] };
-            self.common.only(
-                &options,
-                servers,
+        if port2.is_none() {
+            self.common.refuse(
+                of_servers(app),
                 "the servers are external; try --port2 to run them as well",
             )?;
             self.common.only_clients()?;
         }
-        let mut template = self.common.template(&self.app, options)?;
-        template.insert("servers".into(), json!(self.servers));
-        template.extend(self.listen.map(|port| ("listen".into(), json!(port))));
-        self.common.profile(Some(self), Some(&self.clients), vec![template])
-    }
-
-    /// What stands around the servers' packets.
-    fn network(&self) -> Option<Value> {
-        network(&self.gateway2, self.next_hop2.as_ref(), &self.wrap2)
+        let arguments = [&self.servers.arguments[..], &self.clients.arguments];
+        self.common.short(port2.as_ref(), &arguments, |of| short::app(of, app))
     }
 }
 
-/// As a profile says it; `None`: nothing of it.
-fn network(gateway: &[String], next_hop: Option<&String>, wrap: &[String]) -> Option<Value> {
-    let mut network = Map::new();
-    if !gateway.is_empty() {
-        network.insert("gateway".into(), json!(gateway));
-    }
-    network.extend(next_hop.map(|mac| ("next_hop".into(), json!(mac))));
-    if !wrap.is_empty() {
-        network.insert("wrap".into(), json!(wrap));
-    }
-    (!network.is_empty()).then_some(Value::Object(network))
+/// Options of an application that only servers use.
+fn of_servers(app: &str) -> &'static [&'static str] {
+    squall_plan::flows::catalogue()
+        .into_iter()
+        .find(|of| of.name == app)
+        .map_or(&[], |of| of.of_servers)
 }
 
 fn no_effect(what: &str, why: &str) -> Error {
@@ -452,24 +384,45 @@ fn no_effect(what: &str, why: &str) -> Error {
 }
 
 impl Common {
-    /// Those of one name are a list.
-    fn options(&self) -> Result<Map<String, Value>, Error> {
-        let mut options: Map<String, Value> = Map::new();
-        for text in &self.option {
-            for (name, value) in pairs("--option", std::slice::from_ref(text))? {
-                match options.get_mut(&name) {
-                    Some(Value::Array(list)) => list.push(value),
-                    Some(first) => *first = json!([first.take(), value]),
-                    None => drop(options.insert(name, value)),
-                }
-            }
-        }
-        Ok(options)
+    /// The profile that `short` makes of these arguments and `more`.
+    fn short(
+        &self,
+        port2: Option<&String>,
+        more: &[&[Argument]],
+        short: impl FnOnce(Short<'_>) -> Result<Profile, squall::Diagnostics>,
+    ) -> Result<Profile, Error> {
+        let Given { args, arguments } = &self.all;
+        Ok(short(Short {
+            command: "squall flows",
+            ports: &two(&args.port, port2),
+            arguments: &[more.concat(), arguments.clone()].concat(),
+        })?)
     }
 
-    /// Refuses those of `strays` that are said.
-    fn only(&self, options: &Map<String, Value>, strays: &[&str], why: &str) -> Result<(), Error> {
-        match strays.iter().find(|name| options.contains_key(**name)) {
+    /// Whether option `name` of the application or, as `key` has it, of TLS is given.
+    fn has(&self, key: &str, name: &str) -> bool {
+        let given = self.all.arguments.iter().filter(|one| one.key == key);
+        let mut names = given.filter_map(|one| one.text.as_deref()?.split_once('='));
+        names.any(|(given, _)| given == name)
+    }
+
+    /// Refuses options of the application that are `arguments` of their own, too.
+    fn only_once(&self, arguments: &[Argument]) -> Result<(), Error> {
+        for one in arguments {
+            let file =
+                one.key == "content" && one.text.as_deref().is_some_and(|t| t.starts_with('@'));
+            let option = if file { "content_file" } else { &one.key };
+            if self.has("option", option) {
+                let why = format!("--{} sets it already", one.key);
+                return Err(no_effect(&format!("--option {option}"), &why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses those of `strays` that are given.
+    fn refuse(&self, strays: &[&str], why: &str) -> Result<(), Error> {
+        match strays.iter().find(|name| self.has("option", name)) {
             Some(name) => Err(no_effect(&format!("--option {name}"), why)),
             None => Ok(()),
         }
@@ -477,8 +430,7 @@ impl Common {
 
     /// Refuses what is of servers.
     fn only_clients(&self) -> Result<(), Error> {
-        let said = pairs("--tls-option", &self.tls_option)?;
-        match said.contains_key("client_ca") {
+        match self.has("tls_option", "client_ca") {
             true => Err(no_effect(
                 "--tls-option client_ca",
                 "servers verify clients with it, and Squall runs no servers here",
@@ -489,7 +441,6 @@ impl Common {
 
     /// Refuses what is of clients.
     fn only_servers(&self) -> Result<(), Error> {
-        let said = pairs("--tls-option", &self.tls_option)?;
         for (name, why) in [
             (
                 "ca",
@@ -501,190 +452,13 @@ impl Common {
             ),
             ("client_key", "clients use it, and Squall runs no clients here; try key"),
         ] {
-            if said.contains_key(name) {
+            if self.has("tls_option", name) {
                 return Err(no_effect(&format!("--tls-option {name}"), why));
             }
         }
-        if said.contains_key("server_name") && said.contains_key("certificate") {
+        if self.has("tls_option", "server_name") && self.has("tls_option", "certificate") {
             return Err(no_effect("--tls-option server_name", "the certificate contains the name"));
         }
         Ok(())
-    }
-
-    fn template(
-        &self,
-        app: &str,
-        options: Map<String, Value>,
-    ) -> Result<Map<String, Value>, Error> {
-        let mut template = Map::new();
-        template.insert("name".into(), json!(app));
-        template.insert("app".into(), json!(app));
-        if !options.is_empty() {
-            template.insert("options".into(), Value::Object(options));
-        }
-        let tcp = pairs("--tcp", &self.tcp)?;
-        if !tcp.is_empty() {
-            template.insert("tcp".into(), Value::Object(tcp));
-        }
-        let mut tls = pairs("--tls-option", &self.tls_option)?;
-        for (name, value) in &mut tls {
-            match value.as_str() {
-                Some(text) if name == "resumption" => {
-                    let truth: bool = text.parse().map_err(|_| {
-                        Error::Usage(format!("--tls-option {name}={text}: expected true or false"))
-                    })?;
-                    *value = json!(truth);
-                }
-                Some(text) if matches!(name.as_str(), "alpn" | "versions") => {
-                    *value = text.split(',').map(|one| json!(one)).collect();
-                }
-                _ => {}
-            }
-        }
-        if self.tls || !tls.is_empty() {
-            template.insert(
-                "tls".into(),
-                if tls.is_empty() { json!(true) } else { Value::Object(tls) },
-            );
-        }
-        Ok(template)
-    }
-
-    fn profile(
-        &self,
-        both: Option<&App>,
-        load: Option<&Clients>,
-        mut templates: Vec<Map<String, Value>>,
-    ) -> Result<Profile, Error> {
-        let (clients, port2) = (load.is_some(), both.and_then(|app| app.port2.as_ref()));
-        let mut ports = Map::new();
-        ports.insert("A".into(), json!(self.port));
-        ports.extend(port2.map(|port| ("B".into(), json!(port))));
-        let mut flows = Map::new();
-        flows.insert(if clients { "clients" } else { "servers" }.into(), json!("A"));
-        flows.extend(port2.map(|_| ("servers".into(), json!("B"))));
-        flows.extend(both.and_then(App::network).map(|network| ("server_network".into(), network)));
-        let mut profile = Map::new();
-        for template in &mut templates {
-            if let Some(load) = load {
-                load.put(template, &mut flows, &mut profile);
-            }
-            // A word without a dot would be the name of a pool.
-            let word = template.get("servers").and_then(Value::as_str);
-            if let Some(host) = word.filter(|word| !word.contains(['.', ':'])) {
-                let pool = json!({ "name": "servers", "addresses": [host] });
-                if let Some(pools) = profile.get_mut("pool").and_then(Value::as_array_mut) {
-                    pools.push(pool);
-                }
-                template.insert("servers".into(), json!("servers"));
-            }
-        }
-        let network = network(&self.gateway, self.next_hop.as_ref(), &self.wrap);
-        let side = if clients { "client_network" } else { "server_network" };
-        flows.extend(network.map(|network| (side.into(), network)));
-        profile.insert("ports".into(), Value::Object(ports));
-        profile.insert("flows".into(), Value::Object(flows));
-        profile.insert("template".into(), json!(templates));
-        Ok(Profile::from_value(&Value::Object(profile), "squall flows")?)
-    }
-}
-
-impl Clients {
-    fn put(
-        &self,
-        template: &mut Map<String, Value>,
-        flows: &mut Map<String, Value>,
-        profile: &mut Map<String, Value>,
-    ) {
-        let mut pool = Map::new();
-        pool.insert("name".into(), json!("clients"));
-        pool.insert("addresses".into(), json!(self.clients));
-        pool.extend(self.client_ports.as_ref().map(|ports| ("ports".into(), json!(ports))));
-        pool.extend(self.order.as_ref().map(|order| ("order".into(), json!(order))));
-        profile.insert("pool".into(), json!([pool]));
-        let mut set = |key: &str, value: Option<Value>| {
-            template.extend(value.map(|value| (key.to_owned(), value)))
-        };
-        set("clients", Some(json!("clients")));
-        set("cps", self.cps.as_ref().map(|cps| json!(cps)));
-        set("users", self.users.map(|users| json!(users)));
-        set("think", self.think.as_ref().map(|think| json!(think)));
-        set("spacing", self.poisson.then_some(json!("poisson")));
-        set("limit", self.flows.as_ref().map(|limit| json!(limit)));
-        let data = |file: &String| match &self.csv_order {
-            Some(order) => json!({ "file": file, "order": order }),
-            None => json!(file),
-        };
-        set("data", self.csv.as_ref().map(data));
-        flows.extend(self.ramp_up.as_ref().map(|time| ("ramp_up".into(), json!(time))));
-    }
-}
-
-/// `NAME=VALUE` each.
-pub fn pairs(flag: &str, texts: &[String]) -> Result<Map<String, Value>, Error> {
-    let pair = |text: &String| match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), json!(value))),
-        _ => Err(Error::Usage(format!("{flag} {text}: expected NAME=VALUE"))),
-    };
-    texts.iter().map(pair).collect()
-}
-
-/// Host and port of a server, of a URL with or without a weight in front.
-fn authority(url: &str) -> Option<(String, u16)> {
-    let url = match url.split_once(':') {
-        Some((weight, url)) if weight.bytes().all(|octet| octet.is_ascii_digit()) => url,
-        _ => url,
-    };
-    let (scheme, rest) = url.split_once("://")?;
-    let usual = match () {
-        () if scheme.eq_ignore_ascii_case("http") => 80,
-        () if scheme.eq_ignore_ascii_case("https") => 443,
-        () => return None,
-    };
-    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
-    let (host, port) = match authority.strip_prefix('[') {
-        Some(v6) => {
-            let (host, rest) = v6.split_once(']')?;
-            host.parse::<std::net::Ipv6Addr>().ok()?;
-            (host, rest.strip_prefix(':'))
-        }
-        None => {
-            authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
-        }
-    };
-    let name = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.:".contains(&octet);
-    (!host.is_empty() && host.bytes().all(name)).then_some(())?;
-    Some((host.to_owned(), port.map_or(Some(usual), |port| port.parse().ok())?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_is_found_in_a_url() {
-        for (url, expected) in [
-            ("http://10.0.0.2/", Some(("10.0.0.2", 80))),
-            ("http://10.0.0.2:8080", Some(("10.0.0.2", 8080))),
-            ("http://[fd00::2]/x", Some(("fd00::2", 80))),
-            ("http://[fd00::2]:81/x", Some(("fd00::2", 81))),
-            ("http://example.net/", Some(("example.net", 80))),
-            ("3:http://example.net:81?x", Some(("example.net", 81))),
-            ("x:http://example.net/", None),
-            ("http:///x", None),
-            ("http://[fd00::z]/", None),
-            ("https://10.0.0.2/", Some(("10.0.0.2", 443))),
-            ("https://[fd00::2]:8443/", Some(("fd00::2", 8443))),
-            ("HTTP://10.0.0.2:8080/up", Some(("10.0.0.2", 8080))),
-            ("2:Https://10.0.0.2/", Some(("10.0.0.2", 443))),
-            ("ftp://10.0.0.2/", None),
-            ("http://10.0.0.2:x/", None),
-        ] {
-            assert_eq!(
-                authority(url),
-                expected.map(|(host, port)| (host.to_owned(), port)),
-                "{url}"
-            );
-        }
     }
 }

@@ -1,17 +1,16 @@
 //! `squall replay`: captures are sent again. Options are those of tcpreplay where it has them.
 
-use std::{path::PathBuf, process::ExitCode, str::FromStr, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Arg;
-use serde_json::{Map, Value, json};
-use squall::{Error, Profile, Session};
+use squall::{Error, Session};
 use squall_options::Clock;
-use squall_replay::{Decimal, Preview, Ramp};
-use squall_replay::{Numbers, split::AutoMode};
+use squall_profile::short::{self, Argument, Short};
+use squall_replay::{Decimal, Numbers, Preview, Ramp, split::AutoMode};
 use squall_units::{Nanos, Rate, parse_count};
 
 use crate::{
-    args::{Choice, Options, Output, Texts, named_ports},
+    args::{Choice, Given, Options, Output, as_said, two},
     drive::{End, drive_until},
     edit::EditArgs,
     stateful::{Stateful, stateful},
@@ -47,6 +46,24 @@ Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or a damaged capture (
                         damage), 3 environment, 4 NOT VALID (unless --allow-invalid), 129, 130, \
                         143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.")]
 pub struct Args {
+    #[command(flatten)]
+    pub what: Given<What>,
+    #[command(flatten)]
+    pub stateful: Given<Stateful>,
+    #[command(flatten)]
+    edits: Given<EditArgs>,
+    /// Print the equivalent profile, and send nothing
+    #[arg(long)]
+    pub print_profile: bool,
+    #[command(flatten)]
+    pub options: Options<OfReplays>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Which captures, how fast, how often.
+#[derive(Debug, clap::Args)]
+pub struct What {
     /// Captures to send, one after the other: pcap or pcapng, compressed or not; - is standard
     /// input
     #[arg(required_unless_present = "listnics", value_name = "FILE")]
@@ -221,17 +238,6 @@ pub struct Args {
     /// Treat frames that are longer than the port allows in this way
     #[arg(long, value_enum, value_name = "WHAT", default_value = "skip")]
     too_long: Long,
-    #[command(flatten)]
-    pub stateful: Stateful,
-    #[command(flatten)]
-    edits: Texts<EditArgs>,
-    /// Print the equivalent profile, and send nothing
-    #[arg(long)]
-    pub print_profile: bool,
-    #[command(flatten)]
-    pub options: Options<OfReplays>,
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// Flows that are counted separately, if nothing is said.
@@ -245,11 +251,6 @@ enum Long {
     Truncate,
     /// Send an IP packet as fragments; leave out others
     Fragment,
-}
-
-/// The text as it was given, which reads as a `T`.
-fn as_said<T: FromStr<Err: ToString>>(text: &str) -> Result<String, String> {
-    text.parse::<T>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 fn at_once(text: &str) -> Result<u64, String> {
@@ -282,33 +283,43 @@ impl Choice for OfReplays {
 }
 
 pub fn replay(args: &Args) -> Result<ExitCode, Error> {
-    if args.listnics {
+    let what = &args.what.args;
+    if what.listnics {
         return crate::ports::list();
     }
-    if args.pid {
+    if what.pid {
         crate::output::print(&format!("PID: {}\n", std::process::id()));
     }
-    if args.stateful.stateful {
+    if args.stateful.args.stateful {
         return stateful(args);
     }
-    if args.dualfile && args.files.len() != 2 {
+    if what.dualfile && what.files.len() != 2 {
         return Err(Error::Usage(format!(
             "--dualfile sends two files, one on each port, and there are {}\n  try squall replay \
              --dualfile in.pcap out.pcap -i eth1 -I eth2",
-            args.files.len()
+            what.files.len()
         )));
     }
-    let mut session = args.options.session(args.profile()?)?;
+    let edits = args.edits.arguments.iter().map(|of| {
+        let key = format!("edit.{}", of.key);
+        Argument { key, ..of.clone() }
+    });
+    let profile = short::replay(Short {
+        command: "squall replay",
+        ports: &what.ports(),
+        arguments: &args.what.arguments.iter().cloned().chain(edits).collect::<Vec<_>>(),
+    })?;
+    let mut session = args.options.session(profile)?;
     if args.print_profile {
         crate::output::print_data(&session.profile.to_toml());
         return Ok(ExitCode::SUCCESS);
     }
     session.options.receive = Some(false);
-    if let Some(frames) = args.oneatatime {
+    if let Some(frames) = what.oneatatime {
         return by_hand(session, args, frames);
     }
-    let title = format!("squall replay on {}", args.port());
-    let end = End { each_s: args.stats, ..End::default() };
+    let title = format!("squall replay on {}", what.port());
+    let end = End { each_s: what.stats, ..End::default() };
     drive_until(session, &args.output, &title, end, |_| {}, squall_report::render::replay)
 }
 
@@ -318,7 +329,7 @@ fn by_hand(mut session: Session, args: &Args, frames: u64) -> Result<ExitCode, E
     let opened = session.open()?;
     let replay = &opened.plan().replays[0];
     let preview = || Preview::open(&replay.replay, replay.ports.len());
-    let mut preview = args.verbose.then(preview).transpose()?;
+    let mut preview = args.what.args.verbose.then(preview).transpose()?;
     let files = args.output.create()?;
     let mut run = opened.start()?;
     let mut lines = std::io::stdin().lines();
@@ -341,8 +352,8 @@ fn by_hand(mut session: Session, args: &Args, frames: u64) -> Result<ExitCode, E
         for (port, line) in
             preview.iter_mut().flatten().take(usize::try_from(wanted).unwrap_or(usize::MAX))
         {
-            let address = if port == 0 { args.port.as_ref() } else { args.port2.as_ref() };
-            eprintln!("{} {line}", address.map_or("", String::as_str));
+            let address = if port == 0 { &args.what.args.port } else { &args.what.args.port2 };
+            eprintln!("{} {line}", address.as_deref().unwrap_or_default());
         }
         run.step(wanted);
         // Time for them to leave, and for the end to be noticed.
@@ -354,95 +365,12 @@ fn by_hand(mut session: Session, args: &Args, frames: u64) -> Result<ExitCode, E
     args.output.publish(report, files, &extra, &[])
 }
 
-impl Args {
+impl What {
     pub fn port(&self) -> &str {
         self.port.as_deref().unwrap_or_default()
     }
 
-    /// The profile that does the same.
-    fn profile(&self) -> Result<Profile, Error> {
-        let mut one = Map::new();
-        let mut set = |key: &str, value: Option<Value>| {
-            one.extend(value.map(|value| (key.to_owned(), value)))
-        };
-        let text = |text: &Option<String>| text.as_ref().map(|text| json!(text));
-        let flag = |flag: bool| flag.then_some(json!(true));
-        set("name", Some(json!("replay")));
-        set("files", Some(self.files.iter().map(|file| json!(file.to_string_lossy())).collect()));
-        set("merge", flag(self.merge || self.dualfile));
-        set("port", Some(json!("A")));
-        set("port2", self.port2.as_ref().map(|_| json!("B")));
-        let held = self.oneatatime.is_some();
-        set("multiplier", text(&self.multiplier));
-        set("mbps", text(&self.mbps));
-        set("ramp", text(&self.ramp));
-        set(
-            "rate",
-            match &self.pps {
-                _ if self.topspeed || held => Some(json!("max")),
-                Some(pps) => Some(json!(format!("{pps} pps"))),
-                None => text(&self.rate),
-            },
-        );
-        set("together", (self.pps_multi != 1).then(|| json!(self.pps_multi)));
-        set("longest_gap", self.maxsleep.map(|ms| json!(format!("{ms} ms"))));
-        set("loops", (self.loops != 1).then(|| json!(self.loops)));
-        set("loop_delay", self.loop_delay());
-        set("limit", self.limit.map(|limit| json!(limit)));
-        set("preload", flag(self.preload));
-        set("held", flag(held));
-        set("late", self.late.as_ref().map(|text| json!(text)));
-        set("split", self.split());
-        set("reverse", flag(self.reverse));
-        set("unique_ip", self.unique_ip.then(|| json!(self.unique_ip_loops)));
-        set("flow_stats", self.no_flow_stats.then_some(json!(false)));
-        let expiry = self.flow_expiry.map(|time| json!(format!("{} ns", time.0)));
-        set("flow_expiry", expiry);
-        set("max_flows", (self.max_flows != MAX_FLOWS).then(|| json!(self.max_flows)));
-        set("filter", text(&self.filter));
-        set("include", text(&self.include));
-        set("exclude", text(&self.exclude));
-        set(
-            "too_long",
-            match self.too_long {
-                Long::Skip => None,
-                Long::Truncate => Some(json!("truncate")),
-                Long::Fragment => Some(json!("fragment")),
-            },
-        );
-        let mut edit = Map::new();
-        for (name, text) in &self.edits.texts {
-            let texts = edit.entry(name.as_str()).or_insert_with(|| json!([]));
-            texts.as_array_mut().expect("it is made above").push(json!(text));
-        }
-        edit.extend(self.pktlen.then(|| ("unfold".to_owned(), json!(true))));
-        set("edit", (!edit.is_empty()).then_some(Value::Object(edit)));
-        let ports = named_ports(self.port(), self.port2.as_deref());
-        let profile = json!({ "ports": ports, "replay": [one] });
-        Ok(Profile::from_value(&profile, "squall replay")?)
-    }
-
-    /// Between two loops, if it is said; as profiles have it.
-    pub fn loop_delay(&self) -> Option<Value> {
-        match (self.loopdelay_ms, self.loopdelay_ns) {
-            (Some(ms), _) => Some(json!(format!("{ms} ms"))),
-            (_, ns) => ns.map(|ns| json!(format!("{ns} ns"))),
-        }
-    }
-
-    /// What tells two ports' packets apart, if it is said.
-    fn split(&self) -> Option<Value> {
-        let cache = self.cache.as_ref().map(|path| path.to_string_lossy().into_owned());
-        let given = [
-            ("file", self.dualfile.then(|| "true".to_owned())),
-            ("cache", cache),
-            ("cidr", self.cidr.clone()),
-            ("regex", self.regex.clone()),
-            ("mac", self.mac.clone()),
-            ("port", self.by_port.then(|| "true".to_owned())),
-            ("auto", self.auto.map(|mode| mode.to_string())),
-        ];
-        let mut given = given.into_iter();
-        given.find_map(|(kind, text)| Some(json!({ kind: text? })))
+    pub fn ports(&self) -> Vec<&str> {
+        two(self.port(), self.port2.as_ref())
     }
 }

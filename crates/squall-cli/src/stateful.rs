@@ -3,10 +3,10 @@
 
 use std::process::ExitCode;
 
-use serde_json::{Map, Value, json};
-use squall::{Error, Profile};
+use squall::Error;
+use squall_profile::short::{self, Short};
 
-use crate::{args::named_ports, drive::drive, output, replay::Args};
+use crate::{drive::drive, output, replay::Args};
 
 /// What only conversations have.
 #[derive(Debug, clap::Args)]
@@ -94,74 +94,30 @@ const REFUSED: [&str; 30] = [
 ];
 
 pub fn stateful(args: &Args) -> Result<ExitCode, Error> {
-    let [file] = &args.files[..] else {
+    let what = &args.what;
+    let [file] = &what.args.files[..] else {
         return Err(Error::Usage(format!(
             "--stateful plays one capture, and there are {}\n  try squall edit --merge first, or \
              one run for each",
-            args.files.len()
+            what.args.files.len()
         )));
     };
-    let profile = profile(args, &file.to_string_lossy())?;
-    let session = args.options.session(profile)?;
-    if args.print_profile {
-        output::print_data(&session.profile.to_toml());
-        return Ok(ExitCode::SUCCESS);
-    }
-    drive(session, &args.output, &format!("squall replay --stateful {}", file.display()))
-}
-
-fn profile(args: &Args, file: &str) -> Result<Profile, Error> {
-    if file == "-" {
+    if file.as_os_str() == "-" {
         return Err(Error::Usage(
             "--stateful reads its capture before the first packet leaves\n  try a file instead \
              of -"
                 .into(),
         ));
     }
-    let of = &args.stateful;
-    let mut replay = Map::new();
-    let mut set =
-        |key: &str, value: Option<Value>| replay.extend(value.map(|value| (key.to_owned(), value)));
-    set("capture", Some(json!(file)));
-    let multiplier = args.multiplier.as_ref().and_then(|text| text.parse::<f64>().ok());
-    set("multiplier", multiplier.map(|factor| json!(factor)));
-    set("cps", of.cps.as_ref().map(|cps| json!(cps)));
-    set("topspeed", args.topspeed.then_some(json!(true)));
-    set(
-        "delays",
-        of.delays
-            .as_ref()
-            .map(|text| text.parse::<f64>().map_or(json!(text), |factor| json!(factor))),
-    );
-    set("shortest_delay", of.shortest_delay.as_ref().map(|time| json!(time)));
-    set("loops", (args.loops != 1).then(|| json!(args.loops)));
-    set("loop_delay", args.loop_delay());
-    set("at_once", of.at_once.as_ref().map(|most| json!(most)));
-    set("clients", (!of.clients.is_empty()).then(|| json!(of.clients)));
-    set("server", of.server.as_ref().map(|server| json!(server)));
-    set("incomplete", of.incomplete.as_ref().map(|what| json!(what)));
-    set("filter", args.filter.as_ref().map(|filter| json!(filter)));
-    set("within", of.within.as_ref().map(|time| json!(time)));
-    let tcp = crate::flows::pairs("--tcp", &of.tcp)?;
-    set("tcp", (!tcp.is_empty()).then_some(Value::Object(tcp)));
-
-    let mut flows = Map::new();
-    flows.insert("clients".into(), json!("A"));
-    flows.extend(args.port2.as_ref().map(|_| ("servers".into(), json!("B"))));
-    flows.insert("replay".into(), Value::Object(replay));
-    for (side, gateway, next_hop) in
-        [("client_network", &of.gateway, &of.next_hop), ("server_network", &of.gateway2, &None)]
-    {
-        let mut network = Map::new();
-        network.extend((!gateway.is_empty()).then(|| ("gateway".to_owned(), json!(gateway))));
-        network.extend(next_hop.as_ref().map(|hop| ("next_hop".to_owned(), json!(hop))));
-        if !network.is_empty() {
-            flows.insert(side.into(), Value::Object(network));
-        }
+    let profile = short::conversations(Short {
+        command: "squall replay",
+        ports: &what.args.ports(),
+        arguments: &[&what.arguments[..], &args.stateful.arguments].concat(),
+    })?;
+    let session = args.options.session(profile)?;
+    if args.print_profile {
+        output::print_data(&session.profile.to_toml());
+        return Ok(ExitCode::SUCCESS);
     }
-    let ports = named_ports(args.port(), args.port2.as_deref());
-    let mut profile = Map::new();
-    profile.insert("ports".into(), Value::Object(ports));
-    profile.insert("flows".into(), Value::Object(flows));
-    Ok(Profile::from_value(&Value::Object(profile), "squall replay")?)
+    drive(session, &args.output, &format!("squall replay --stateful {}", file.display()))
 }

@@ -7,7 +7,7 @@ use squall_apps::{
 };
 use squall_pcap::{CaptureReader, Packet};
 use squall_port_linux::filter;
-use squall_profile::{Arrival, Flows, Order, Play, Pool, Profile, Said, Says, Tcp, Template};
+use squall_profile::{Arrival, Flows, Pool, Profile, Said, Says, Template};
 
 use crate::Error;
 
@@ -67,9 +67,7 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
                 flows.pools.push(Pool {
                     name: format!("{role} {address}"),
                     addresses: vec![Said::from(address.to_string().as_str())],
-                    ports: None,
-                    order: Order::default(),
-                    at: Default::default(),
+                    ..Pool::default()
                 });
                 flows.pools.len() - 1
             })
@@ -83,19 +81,8 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
             listen: Some(conversation.server_end.1),
             udp: conversation.client.transport == Transport::Udp,
             says: says(conversation),
-            data: None,
-            play: Play::default(),
             arrival: Arrival::Cps { cps, poisson: false },
-            stages: Vec::new(),
-            limit: None,
-            start: Default::default(),
-            duration: None,
-            after: None,
-            tcp: Tcp::default(),
-            client_tcp: Tcp::default(),
-            server_tcp: Tcp::default(),
-            tls: None,
-            at: Default::default(),
+            ..Template::default()
         });
     }
     let port = |name: &str| squall_profile::Port {

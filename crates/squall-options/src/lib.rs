@@ -133,6 +133,14 @@ pub struct CaptureOptions {
     pub ring: Option<u32>,
     /// Compress on the fly: zstd, gzip:6, lz4
     pub compress: Option<String>,
+    /// Format of the file: pcapng, pcap (nanoseconds) or pcap-us (microseconds) [default: by its
+    /// name]
+    pub format: Option<String>,
+    /// Size in bytes of the buffer between the wire and the file [default: 64 MiB]
+    pub buffer: Option<u64>,
+    /// Packets to lose when the buffer is full: drop-newest, drop-oldest or truncate:OCTETS
+    /// [default: drop-newest]
+    pub on_full: Option<String>,
 }
 
 /// What is wrong with options.

@@ -1,12 +1,12 @@
 //! Attacks as values: which rules or which template, how often, from whom. Rules, addresses and
 //! options stay text here, with their places: whoever compiles them knows what they mean.
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use squall_units::Nanos;
 
 use crate::{
     Attack, Said,
-    emit::{Emit, count, table, texts},
+    emit::{Emit, table, texts},
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -51,25 +51,6 @@ pub enum IdsEngine {
     Snort3,
 }
 
-impl IdsEngine {
-    pub const ALL: [(&'static str, IdsEngine); 4] = [
-        ("suricata7", IdsEngine::Suricata7),
-        ("suricata8", IdsEngine::Suricata8),
-        ("snort2", IdsEngine::Snort2),
-        ("snort3", IdsEngine::Snort3),
-    ];
-
-    /// As profiles name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            IdsEngine::Suricata7 => "suricata7",
-            IdsEngine::Suricata8 => "suricata8",
-            IdsEngine::Snort2 => "snort2",
-            IdsEngine::Snort3 => "snort3",
-        }
-    }
-}
-
 /// How often an attack begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AttackPace {
@@ -108,30 +89,19 @@ pub enum NearMiss {
 impl Attack {
     /// As the schema describes it; `port` names ports.
     pub(crate) fn to_value<'a>(&self, port: impl Fn(usize) -> Option<&'a str>) -> Json {
-        let mut entries = Map::new();
         let pace = match self.pace {
             AttackPace::PerSecond(rate) => ("rate", json!(rate)),
             AttackPace::Share(share) => ("share", json!(format!("{} %", share * 100.0))),
         };
-        for key in Self::KEYS.iter().copied() {
-            let value = match key {
-                "name" => Some(json!(self.name)),
-                "port" => port(self.port).map(|name| json!(name)),
-                "port2" => self.port2.and_then(&port).map(|name| json!(name)),
-                "live" => (self.live != self.port2.is_some()).then(|| json!(self.live)),
-                "rate" | "share" => (pace.0 == key).then(|| pace.1.clone()),
-                "repeat" => (self.repeat != 1).then(|| count(self.repeat)),
-                "samples" => (self.samples != 1).then(|| json!(self.samples)),
-                "family" => self.family.map(|family| json!(family)),
-                "wrap" => texts(&self.wraps),
-                "client_network" => self.client_network.to_value(),
-                "server_network" => self.server_network.to_value(),
-                "background" => self.background.emit(),
-                key => self.stored(key).or_else(|| self.what.key(key)),
-            };
-            entries.extend(value.map(|value| (key.to_owned(), value)));
-        }
-        Json::Object(entries)
+        self.written(|key| match key {
+            "name" => Some(json!(self.name)),
+            "port" => port(self.port).map(|name| json!(name)),
+            "port2" => self.port2.and_then(&port).map(|name| json!(name)),
+            "live" => (self.live != self.port2.is_some()).then(|| json!(self.live)),
+            "rate" | "share" => (pace.0 == key).then(|| pace.1.clone()),
+            "family" => self.family.map(|family| json!(family)),
+            key => self.what.key(key),
+        })
     }
 }
 
@@ -145,20 +115,10 @@ impl AttackOf {
             (Self::Rules(rules), "sid") => texts(&rules.sids),
             (Self::Rules(rules), "classtype") => texts(&rules.classtypes),
             (Self::Rules(rules), "msg") => rules.msg.emit(),
-            (Self::Rules(rules), "engine") => rules.engine.map(|engine| json!(engine.name())),
+            (Self::Rules(rules), "engine") => rules.engine.emit(),
             (Self::Template { name, .. }, "template") => name.emit(),
             (Self::Template { options, .. }, "options") => table(options),
             _ => None,
         }
-    }
-}
-
-impl Emit for NearMiss {
-    fn emit(&self) -> Option<Json> {
-        Some(json!(match self {
-            Self::No => "no",
-            Self::Also => "also",
-            Self::Only => "only",
-        }))
     }
 }

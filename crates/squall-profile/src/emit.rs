@@ -8,8 +8,8 @@ use squall_units::{MacAddr, Nanos};
 use squall_wire::{FieldKind, to_hex};
 
 use crate::{
-    BurstEnd, Departures, FieldRef, IMIX, Late, Mode, Op, PacketSource, Profile, Recompute, Said,
-    SizeLaw, Stream, Turn, Vary, source::SCHEMA, stage,
+    Departures, FieldRef, IMIX, Mode, Op, PacketSource, Profile, Recompute, Said, SizeLaw, Stream,
+    Vary, source::SCHEMA, stage,
 };
 
 impl Profile {
@@ -95,31 +95,23 @@ impl Profile {
     }
 
     fn stream(&self, stream: &Stream) -> Json {
-        let mut table = Map::new();
-        for key in Stream::KEYS.iter().copied() {
-            let (key, value) = match key {
-                "name" => (key, Some(json!(stream.name))),
-                "port" => (key, self.ports.get(stream.port).map(|port| json!(port.name))),
-                "packet" => {
-                    let (key, value) = packet(&stream.packet);
-                    (key, Some(json!(value)))
-                }
-                "segment" => (key, stream.segment.emit()),
-                "rate" => (key, Some(json!(stream.rate.to_string()))),
-                "stages" => (key, stage::to_value(&stream.stages, |to| json!(to.to_string()))),
-                "next" => (key, self.next(stream)),
-                "trex_hw_id" => (key, stream.trex.map(|trex| json!(trex.hw_id))),
-                "trex_flow_seq" => {
-                    let flow_seq = stream.trex.map(|trex| trex.flow_seq).filter(|seq| *seq != 1);
-                    (key, flow_seq.map(|seq| json!(seq)))
-                }
-                "trex_group" => (key, stream.trex_group.map(|group| json!(group))),
-                "vary" => (key, (!stream.vary.is_empty()).then(|| varies(&stream.vary))),
-                key => (key, stream.stored(key)),
-            };
-            table.extend(value.map(|value| (key.to_owned(), value)));
-        }
-        Json::Object(table)
+        let (kind, frame) = packet(&stream.packet);
+        stream.written(|key| match key {
+            "name" => Some(json!(stream.name)),
+            "port" => self.ports.get(stream.port).map(|port| json!(port.name)),
+            "packet" | "hex" | "pcap" => (key == kind).then(|| json!(frame)),
+            "rate" => Some(json!(stream.rate.to_string())),
+            "stages" => stage::to_value(&stream.stages, |to| json!(to.to_string())),
+            "next" => self.next(stream),
+            "trex_hw_id" => stream.trex.map(|trex| json!(trex.hw_id)),
+            "trex_flow_seq" => {
+                let flow_seq = stream.trex.map(|trex| trex.flow_seq).filter(|seq| *seq != 1);
+                flow_seq.map(|seq| json!(seq))
+            }
+            "trex_group" => stream.trex_group.map(|group| json!(group)),
+            "vary" => (!stream.vary.is_empty()).then(|| varies(&stream.vary)),
+            _ => None,
+        })
     }
 
     fn next(&self, stream: &Stream) -> Option<Json> {
@@ -143,23 +135,17 @@ impl<T: Emit> Emit for Option<T> {
     }
 }
 
-impl Emit for String {
-    fn emit(&self) -> Option<Json> {
-        Some(json!(self))
-    }
+/// Values that JSON has.
+macro_rules! plain {
+    ($($of:ty)*) => {
+        $(impl Emit for $of {
+            fn emit(&self) -> Option<Json> {
+                Some(json!(self))
+            }
+        })*
+    };
 }
-
-impl Emit for bool {
-    fn emit(&self) -> Option<Json> {
-        Some(json!(self))
-    }
-}
-
-impl Emit for u32 {
-    fn emit(&self) -> Option<Json> {
-        Some(json!(self))
-    }
-}
+plain!(String bool i8 i64 u8 u16 u32 f64);
 
 impl Emit for u64 {
     fn emit(&self) -> Option<Json> {
@@ -185,18 +171,10 @@ impl Emit for Vec<Said> {
     }
 }
 
-impl Emit for Late {
+/// First and last.
+impl Emit for (u16, u16) {
     fn emit(&self) -> Option<Json> {
-        Some(json!(self.to_string()))
-    }
-}
-
-impl Emit for BurstEnd {
-    fn emit(&self) -> Option<Json> {
-        Some(json!(match self {
-            Self::Gap => "gap",
-            Self::Frame => "frame",
-        }))
+        Some(json!(format!("{}-{}", self.0, self.1)))
     }
 }
 
@@ -319,17 +297,7 @@ fn varies(all: &[Vary]) -> Json {
                 op = then;
             }
             operation(op, &vary.field, &mut set);
-            let Turn { add, shift, little_endian } = vary.turn;
-            if add != 0 {
-                set("add", json!(add));
-            }
-            if shift != 0 {
-                set("shift", json!(shift));
-            }
-            if little_endian {
-                set("little_endian", json!(true));
-            }
-            Json::Object(table)
+            vary.turn.written(|key| table.get(key).cloned())
         })
         .collect()
 }

@@ -54,12 +54,7 @@ impl fmt::Display for Departures {
 
 impl fmt::Display for Late {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Smooth => "smooth",
-            Self::CatchUp => "catch-up",
-            Self::Drop => "drop",
-            Self::Stretch => "stretch",
-        })
+        f.write_str(self.word())
     }
 }
 

@@ -26,5 +26,8 @@ pub use flows::*;
 pub use mistakes::Mistakes;
 pub use model::*;
 pub use replay::*;
-pub use source::{Attack, Files, Format, Replay, Stream, schema, value_of};
+pub use source::{
+    Attack, Conversations, Data, Files, Flows, Format, Network, Pool, Replay, Stream, Template,
+    Tls, Turn, schema, short, value_of,
+};
 pub use stage::Stage;

@@ -6,7 +6,7 @@ use squall_options::RunOptions;
 use squall_units::Nanos;
 use squall_wire::Packet;
 
-use crate::{Attack, Flows, Replay, Stream};
+use crate::{Attack, Flows, Replay, Stream, Turn};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
@@ -217,18 +217,6 @@ pub struct Vary {
     pub op: Op,
     pub turn: Turn,
     pub at: At,
-}
-
-/// What is done to a value before it is written: `add` is added, the sum is shifted left by `shift`
-/// bits (right where that is negative), its octets are reversed if it is little-endian. Bits that
-/// the field has no room for are cut off, modulo 2^64. The default changes nothing, and then a value
-/// without room is a mistake.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
-    pub add: i64,
-    /// -63 to 63.
-    pub shift: i8,
-    pub little_endian: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]

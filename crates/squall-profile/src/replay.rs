@@ -1,11 +1,11 @@
 //! Captures as values: which files, by which ports, how fast. Speeds, filters and edits stay text
 //! here, with their places: whoever compiles them knows what they mean.
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 use crate::{
     Replay,
-    emit::{Emit, count, options_table, texts},
+    emit::{count, options_table, texts},
 };
 
 /// In which words a speed is said.
@@ -80,17 +80,6 @@ pub enum TooLong {
     Fragment,
 }
 
-impl TooLong {
-    pub(crate) const ALL: [(&str, Self); 3] =
-        [("skip", Self::Skip), ("truncate", Self::Truncate), ("fragment", Self::Fragment)];
-}
-
-impl Emit for TooLong {
-    fn emit(&self) -> Option<Json> {
-        Some(json!(name_of(&Self::ALL, *self)))
-    }
-}
-
 fn name_of<T: Copy + PartialEq>(names: &[(&'static str, T)], of: T) -> &'static str {
     names.iter().find(|(_, one)| *one == of).expect("each has a name").0
 }
@@ -112,25 +101,19 @@ impl Replay {
 
     /// As the schema describes it; `port` names ports.
     pub(crate) fn to_value<'a>(&self, port: impl Fn(usize) -> Option<&'a str>) -> Json {
-        let mut entries = Map::new();
-        for key in Self::KEYS.iter().copied() {
-            let value = match key {
-                "name" => Some(json!(self.name)),
-                "files" => texts(&self.files),
-                "port" => port(self.port).map(|name| json!(name)),
-                "port2" => self.port2.and_then(&port).map(|name| json!(name)),
-                "multiplier" | "rate" | "mbps" | "ramp" => {
-                    let speed = self.speed.as_ref().filter(|(of, _)| of.key() == key);
-                    speed.map(|(_, said)| json!(said.text))
-                }
-                "together" => (self.together != 1).then(|| json!(self.together)),
-                "split" => self.split.as_ref().map(|(of, said)| json!({ of.key(): said.text })),
-                "unique_ip" => self.unique.map(count),
-                "edit" => options_table(&self.edit),
-                key => self.stored(key),
-            };
-            entries.extend(value.map(|value| (key.to_owned(), value)));
-        }
-        Json::Object(entries)
+        self.written(|key| match key {
+            "name" => Some(json!(self.name)),
+            "files" => texts(&self.files),
+            "port" => port(self.port).map(|name| json!(name)),
+            "port2" => self.port2.and_then(&port).map(|name| json!(name)),
+            "multiplier" | "rate" | "mbps" | "ramp" => {
+                let speed = self.speed.as_ref().filter(|(of, _)| of.key() == key);
+                speed.map(|(_, said)| json!(said.text))
+            }
+            "split" => self.split.as_ref().map(|(of, said)| json!({ of.key(): said.text })),
+            "unique_ip" => self.unique.map(count),
+            "edit" => options_table(&self.edit),
+            _ => None,
+        })
     }
 }

@@ -11,9 +11,7 @@ use serde_json::{Map, Value};
 use squall_apps::{
     Amount, Compare, Condition, Delay, Instruction, Message, MessageRef, Value as Number,
 };
-use squall_profile::{
-    Arrival, At, Flows, Network, Order, Play, Pool, Ramp, Said, Says, Tcp, Template,
-};
+use squall_profile::{Arrival, Flows, Network, Order, Pool, Ramp, Said, Says, Tcp, Template};
 use squall_units::{MacAddr, Nanos};
 
 use crate::Problem;
@@ -410,19 +408,11 @@ impl Astf {
                 server: server_lines,
                 messages: messages.into_iter().collect(),
             },
-            data: None,
-            play: Play::default(),
             arrival,
-            stages: Vec::new(),
             limit: client.limit.filter(|_| !client.cont && arrival != Arrival::Called),
-            start: Nanos::ZERO,
-            duration: None,
-            after: None,
-            tcp: Tcp::default(),
             client_tcp: tcp(client_program, family, &self.c_glob_info, &client.glob_info)?,
             server_tcp: tcp(server_program, family, &self.s_glob_info, &server.glob_info)?,
-            tls: None,
-            at: At::default(),
+            ..Template::default()
         })
     }
 
@@ -462,9 +452,8 @@ impl Astf {
         flows.pools.push(Pool {
             name,
             addresses: vec![Said::from(text.as_str())],
-            ports: None,
             order,
-            at: At::default(),
+            ..Pool::default()
         });
         Ok(flows.pools.len() - 1)
     }

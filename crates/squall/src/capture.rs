@@ -1,6 +1,6 @@
 //! What a session captures into files, and how it came out.
 
-use std::{path::PathBuf, sync::Arc, time::SystemTime};
+use std::{fmt::Display, path::PathBuf, str::FromStr, sync::Arc, time::SystemTime};
 
 use squall_capture::{
     Capture as Running, Format, InterfaceCounts, OnFull, Options, Outcome, Rotate, SNAPLEN, Stop,
@@ -35,43 +35,69 @@ impl Capture {
     /// # Errors
     /// Values that no capture can have.
     pub fn of(asked: &CaptureOptions, profile: &Profile) -> Result<Self, Error> {
-        let wrong = |what: &str| Error::Usage(format!("capture: {what}"));
-        let time = |seconds: f64| match (1e-9..1e9).contains(&seconds) {
-            true => Ok(Nanos::from_secs_f64(seconds)),
-            false => {
-                Err(wrong(&format!("rotate_s = {seconds}: expected a number of seconds above 0")))
-            }
-        };
-        let compress = asked
-            .compress
-            .as_ref()
-            .map(|text| text.parse().map_err(|why| wrong(&format!("compress: {why}"))));
-        let file = asked.file.clone().unwrap_or_else(new_name);
-        let name = file.to_string_lossy();
-        let plain = name.split('.').rev().take(2).any(|part| part == "pcap");
-        let options = Options {
-            format: if plain { Format::Pcap { nanoseconds: true } } else { Format::Pcapng },
-            snaplen: match asked.snaplen {
-                Some(0) => return Err(wrong("snaplen = 0: expected 1 to 262144")),
-                said => said.unwrap_or(SNAPLEN).min(SNAPLEN),
-            },
-            rotate: Rotate {
-                octets: asked.rotate_octets,
-                time: asked.rotate_s.map(time).transpose()?,
-                packets: asked.rotate_packets,
-                ring: asked.ring,
-            },
-            compress: compress.transpose()?,
-            stop: Stop { packets: asked.packets, octets: asked.octets, files: None },
-            file: Some(file),
-            ..Options::default()
-        };
+        let mut options = options(asked)?;
+        options.file.get_or_insert_with(new_name);
         let sends = !(profile.streams.is_empty()
             && profile.replays.is_empty()
             && profile.flows.is_none()
             && profile.attacks.is_empty());
         Ok(Self { options, trigger: None, beside: sends })
     }
+}
+
+/// What `asked` says; all else is at its default.
+///
+/// # Errors
+/// Values that no capture can have.
+pub fn options(asked: &CaptureOptions) -> Result<Options, Error> {
+    let wrong = |what: String| Error::Usage(format!("capture: {what}"));
+    let time = |seconds: f64| match (1e-9..1e9).contains(&seconds) {
+        true => Ok(Nanos::from_secs_f64(seconds)),
+        false => Err(wrong(format!("rotate_s = {seconds}: expected a number of seconds above 0"))),
+    };
+    let name = asked.file.as_ref().map(|file| file.to_string_lossy()).unwrap_or_default();
+    let plain = [".zst", ".gz", ".lz4"].iter().find_map(|end| name.strip_suffix(end));
+    let plain = plain.unwrap_or(&name);
+    let format = match asked.format.as_deref() {
+        Some("pcapng") => Format::Pcapng,
+        Some("pcap") => Format::Pcap { nanoseconds: true },
+        Some("pcap-us") => Format::Pcap { nanoseconds: false },
+        Some(other) => {
+            let expected = "expected \"pcapng\", \"pcap\" or \"pcap-us\"";
+            return Err(wrong(format!("format = {other:?}: {expected}")));
+        }
+        None if plain.ends_with(".pcap") || plain.ends_with(".cap") => {
+            Format::Pcap { nanoseconds: true }
+        }
+        None => Format::Pcapng,
+    };
+    let default = Options::default();
+    Ok(Options {
+        format,
+        snaplen: match asked.snaplen {
+            Some(0) => return Err(wrong("snaplen = 0: expected 1 to 262144".into())),
+            said => said.unwrap_or(SNAPLEN).min(SNAPLEN),
+        },
+        rotate: Rotate {
+            octets: asked.rotate_octets,
+            time: asked.rotate_s.map(time).transpose()?,
+            packets: asked.rotate_packets,
+            ring: asked.ring,
+        },
+        compress: parsed("compress", asked.compress.as_ref())?,
+        buffer: asked.buffer.map_or(default.buffer, |n| usize::try_from(n).unwrap_or(usize::MAX)),
+        on_full: parsed("on_full", asked.on_full.as_ref())?.unwrap_or_default(),
+        stop: Stop { packets: asked.packets, octets: asked.octets, files: None },
+        file: asked.file.clone(),
+        ..default
+    })
+}
+
+fn parsed<T: FromStr<Err: Display>>(name: &str, text: Option<&String>) -> Result<Option<T>, Error> {
+    let one = |text: &String| {
+        text.parse().map_err(|why| Error::Usage(format!("capture: {name} = {text:?}: {why}")))
+    };
+    text.map(one).transpose()
 }
 
 /// `capture-20261122-101500123.pcapng`: of a capture that was given no name.

@@ -23,7 +23,7 @@ fn a_mistake_says_where_what_was_found_and_what_was_expected() {
         (client(&[]), r#"program "p": the program has no instructions"#),
         (
             client(&["recv 1", "reciv 1"]),
-            r#"program "p", instruction 2: "reciv 1" is not an instruction; expected connect,"#,
+            r#"program "p", instruction 2: "reciv 1" is not an instruction; expected one of connect,"#,
         ),
         (client(&["recv 0"]), "instruction 1: octets to receive is 0; expected at least 1"),
         (client(&["recv ten"]), "expected octets, less than 4 GiB; try recv 1460"),

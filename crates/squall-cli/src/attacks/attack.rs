@@ -1,17 +1,14 @@
 //! `squall attack`: traffic that makes an intrusion detection raise the alerts of given rules. What
 //! is asked for becomes the profile that a file would hold, and runs as it does.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{path::PathBuf, process::ExitCode};
 
-use serde_json::{Map, Value, json};
-use squall::{Error, Profile};
+use squall::Error;
+use squall_profile::short::{self, Short};
 use squall_report::render::attack;
 
 use crate::{
-    args::{Choice, Options, Output, named_ports},
+    args::{Choice, Given, Options, Output, two},
     drive::{End, drive_until},
     output,
     run::solve,
@@ -47,6 +44,20 @@ Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environmen
                         (unless --allow-invalid), 129, 130, 143 interrupted before its end by \
                         SIGHUP, SIGINT, SIGTERM.")]
 pub struct Args {
+    #[command(flatten)]
+    what: Given<What>,
+    /// Print the equivalent profile, and send nothing
+    #[arg(long)]
+    print_profile: bool,
+    #[command(flatten)]
+    options: Options<OfAttacks>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Which attacks, how many, how.
+#[derive(Debug, clap::Args)]
+struct What {
     /// Read rules (Snort 2, Snort 3, Suricata) from these files, or folders of files
     #[arg(value_name = "RULES", required_unless_present_any = ["template", "templates", "evasions"])]
     rules: Vec<PathBuf>,
@@ -161,14 +172,6 @@ pub struct Args {
     /// Send all packets of live servers to this router; once for each of IPv4 and IPv6
     #[arg(long, value_name = "IP", requires = "port2", help_heading = "How")]
     gateway2: Vec<String>,
-
-    /// Print the equivalent profile, and send nothing
-    #[arg(long)]
-    print_profile: bool,
-    #[command(flatten)]
-    options: Options<OfAttacks>,
-    #[command(flatten)]
-    output: Output,
 }
 
 /// What attacks are sent by; whether they receive, `--port2` says.
@@ -183,8 +186,9 @@ impl Choice for OfAttacks {
 }
 
 pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
-    if args.templates || args.evasions {
-        let list = if args.templates {
+    let what = &args.what.args;
+    if what.templates || what.evasions {
+        let list = if what.templates {
             squall_attacking::list_templates()
         } else {
             squall_attacking::list_evasions()
@@ -192,7 +196,12 @@ pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
         output::print(&list);
         return Ok(ExitCode::SUCCESS);
     }
-    let mut session = args.options.session(args.profile()?)?;
+    let profile = short::attack(Short {
+        command: "squall attack",
+        ports: &two(&what.port, what.port2.as_ref()),
+        arguments: &args.what.arguments,
+    })?;
+    let mut session = args.options.session(profile)?;
     if args.print_profile {
         output::print_data(&session.profile.to_toml());
         return Ok(ExitCode::SUCCESS);
@@ -201,13 +210,13 @@ pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
     let prepared = session.attacks.clone().ok_or_else(|| {
         Error::Usage("there is no attack\n  try squall attack local.rules".into())
     })?;
-    if args.list || args.explain.is_some() {
-        output::print(&if args.list { prepared.list() } else { prepared.explain() });
+    if what.list || what.explain.is_some() {
+        output::print(&if what.list { prepared.list() } else { prepared.explain() });
         return Ok(ExitCode::SUCCESS);
     }
-    session.options.receive = Some(args.port2.is_some());
-    session.options.labels = session.options.labels.or_else(|| args.labels_beside());
-    let title = format!("squall attack on {}", args.port);
+    session.options.receive = Some(what.port2.is_some());
+    session.options.labels = session.options.labels.or_else(|| what.labels_beside());
+    let title = format!("squall attack on {}", what.port);
     let labels = session.options.labels.clone();
     let extra = move |report: &_| {
         attack(report)
@@ -218,60 +227,7 @@ pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
     drive_until(session, &args.output, &title, End::default(), |_| {}, extra)
 }
 
-impl Args {
-    fn profile(&self) -> Result<Profile, Error> {
-        let mut one = Map::new();
-        let mut set = |key: &str, value: Option<Value>| {
-            one.extend(value.map(|value| (key.to_owned(), value)))
-        };
-        let texts = |texts: &[String]| (!texts.is_empty()).then(|| json!(texts));
-        let path = |path: &Path| json!(path.to_string_lossy());
-        set("name", Some(json!("attack")));
-        match &self.template {
-            Some(template) => {
-                set("template", Some(json!(template)));
-                let options = crate::flows::pairs("--option", &self.option)?;
-                set("options", (!options.is_empty()).then_some(Value::Object(options)));
-            }
-            None => {
-                set("rules", Some(self.rules.iter().map(|file| path(file)).collect()));
-                let variables = crate::flows::pairs("--var", &self.var)?;
-                set("variables", (!variables.is_empty()).then_some(Value::Object(variables)));
-                set("config", self.config.as_deref().map(path));
-                let explained = self.explain.map(|sid| vec![sid.to_string()]);
-                set("sid", texts(explained.as_ref().unwrap_or(&self.sid)));
-                set("classtype", texts(&self.classtype));
-                set("msg", self.msg.as_ref().map(|msg| json!(msg)));
-                set("engine", self.engine.as_ref().map(|engine| json!(engine)));
-            }
-        }
-        set("port", Some(json!("A")));
-        set("port2", self.port2.as_ref().map(|_| json!("B")));
-        set("live", self.frames.then_some(json!(false)));
-        set("rate", self.rate.as_ref().map(|rate| json!(rate)));
-        set("share", self.share.as_ref().map(|share| json!(share)));
-        set("start", self.start.as_ref().map(|start| json!(start)));
-        set("repeat", self.repeat.map(|repeat| json!(repeat)));
-        set("shuffle", self.shuffle.then_some(json!(true)));
-        set("samples", self.samples.map(|samples| json!(samples)));
-        set("every_branch", self.every_branch.then_some(json!(true)));
-        set("near_miss", self.near_miss.as_ref().map(|which| json!(which)));
-        set("evasion", texts(&self.evasion));
-        set("inside", texts(&self.inside));
-        set("outside", texts(&self.outside));
-        set("family", self.ipv6.then_some(json!(6)));
-        set("wrap", texts(&self.wrap));
-        set("gap", self.gap.as_ref().map(|gap| json!(gap)));
-        set("background", self.background.as_deref().map(path));
-        for (side, gateway) in
-            [("client_network", &self.gateway), ("server_network", &self.gateway2)]
-        {
-            set(side, (!gateway.is_empty()).then(|| json!({ "gateway": gateway })));
-        }
-        let ports = named_ports(&self.port, self.port2.as_deref());
-        Ok(Profile::from_value(&json!({ "ports": ports, "attack": [one] }), "squall attack")?)
-    }
-
+impl What {
     /// Where labels go if nothing is said: beside a capture.
     fn labels_beside(&self) -> Option<PathBuf> {
         let path = self.port.strip_prefix("pcap:")?.split(',').next()?;

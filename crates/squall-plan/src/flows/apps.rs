@@ -50,6 +50,10 @@ const OPTIONS: [(&str, &[&str]); 14] = [
     ("browse", &[]),
 ];
 
+/// Options that only servers use; their clients use the others. Of all other applications, both ends
+/// use all options.
+const OF_SERVERS: [(&str, &[&str]); 1] = [("http", &["body"])];
+
 /// Those that may be given several times.
 const LISTS: [&str; 4] = ["url", "header", "check", "extract"];
 
@@ -60,6 +64,9 @@ pub struct ApplicationInfo {
     pub about: &'static str,
     /// What `options` of a template may say of it.
     pub options: &'static [&'static str],
+    /// Those of its options that only servers use, while clients use the others; none: both ends use
+    /// all of them.
+    pub of_servers: &'static [&'static str],
 }
 
 /// The applications that are built in, in the order in which they are shown.
@@ -70,12 +77,14 @@ pub fn catalogue() -> Vec<ApplicationInfo> {
             "exchange" => "requests and answers of given lengths, repeated",
             name => builtin::application(library_name(name)).map_or("", |app| app.about),
         };
-        ApplicationInfo { name, about, options }
+        let of_servers = OF_SERVERS.iter().find(|(of, _)| *of == name).map_or(&[][..], |of| of.1);
+        ApplicationInfo { name, about, options, of_servers }
     };
     let mix = ApplicationInfo {
         name: "mix",
         about: "all of these, in the shares of an office, as parts of one rate",
         options: &[],
+        of_servers: &[],
     };
     OPTIONS.iter().map(info).chain([mix]).collect()
 }
@@ -83,7 +92,7 @@ pub fn catalogue() -> Vec<ApplicationInfo> {
 /// The applications that are built in, a line each, with their options.
 pub fn applications() -> String {
     let mut text = String::new();
-    for ApplicationInfo { name, about, options } in catalogue() {
+    for ApplicationInfo { name, about, options, .. } in catalogue() {
         // A String takes all.
         let _ = writeln!(text, "{name:<12} {about}");
         if !options.is_empty() {

@@ -308,7 +308,7 @@ fn sides(
 
 /// A port has one network, that of its first role: says so of another one, `said`.
 fn without_effect(said: &squall_profile::Network, of_flows: bool, mistakes: &mut Mistakes<'_>) {
-    let words = said.mac.iter().chain(&said.next_hop).chain(&said.gateway).chain(&said.wraps);
+    let words = said.mac.iter().chain(&said.next_hop).chain(&said.gateway).chain(&said.wrap);
     let at = words.map(|word| word.at).next().unwrap_or_default();
     let (text, hint) = if of_flows {
         (

@@ -39,7 +39,7 @@ pub fn network(
     if v4.is_some() || v6.is_some() {
         network.next_hop = NextHop::Gateway { v4, v6 };
     }
-    network.wraps = said.wraps.iter().filter_map(|text| wrap(text, mistakes)).collect();
+    network.wraps = said.wrap.iter().filter_map(|text| wrap(text, mistakes)).collect();
     network
 }
 

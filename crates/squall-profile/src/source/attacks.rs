@@ -1,13 +1,10 @@
 //! Attacks as they are written: the table, and from it the values of [`crate::Attack`].
 
-use serde_json::{Value as Json, json};
 use squall_units::Nanos;
 
 use super::{
-    flows::{NetworkTable, OneOrMore, PerSecond, TextTable, network, two_ports},
-    node::Node,
-    raw::word,
-    read::{Count, Placed, Read, Reader, table},
+    flows::{File, OneOrMore, PerSecond, TextTable, two_ports},
+    read::{Bounded, Count, Placed, Reader, table, words},
 };
 use crate::{At, AttackOf, AttackPace, AttackRules, IdsEngine, NearMiss, Network, Port, Said};
 
@@ -27,19 +24,8 @@ table! {
         /// they were made.
         live: bool = false,
         pace: AttackPace = AttackPace::default(),
-        /// How many times all of them are sent.
-        repeat: u64 = 1,
-        /// The number of different attacks for each rule.
-        samples: u32 = 1,
         /// 4 or 6; `None`: 4, where a rule leaves it open.
         family: Option<u8> = None,
-        /// `vlan 7`, `gre FROM TO`, from the outside in.
-        wraps: Vec<Said> = Vec::new(),
-        /// In a live run: addresses and encapsulation of both sides.
-        client_network: Network = Network::default(),
-        server_network: Network = Network::default(),
-        /// A capture of what is not an attack, mixed in, repeated until the attacks end.
-        background: Option<Said> = None,
         at: At = At::default(),
     } from {
         /// Unique; reports use it. Default "attack 1" and so on.
@@ -49,7 +35,7 @@ table! {
         rules: OneOrMore,
         /// A suricata.yaml or snort.conf, whose variables replace the usual ones. Relative to the
         /// profile.
-        config: Said,
+        config: File,
         /// Variables of rules: { HOME_NET = "[10.0.0.0/8,192.168.1.0/24]", HTTP_PORTS = "[80,8080]"
         /// }.
         variables: TextTable,
@@ -90,12 +76,12 @@ table! {
         /// live attacks.
         after: Said => Option<Said>,
         /// How many times to send all of them, each time from other addresses. Default 1.
-        repeat: Count,
+        repeat: Bounded<1, { u64::MAX }> => u64 = 1,
         /// true: in a random order that depends on the seed. Default false: in the order of the
         /// rules.
         shuffle: bool => bool,
         /// The number of different attacks for each rule. Default 1.
-        samples: Count,
+        samples: Bounded<1, 10_000> => u32 = 1,
         /// true: one attack for each branch of the expressions of each rule. Default false.
         every_branch: bool => bool,
         /// "also": each attack is followed by a near miss, a twin that differs by one octet and
@@ -113,39 +99,30 @@ table! {
         family: Count,
         /// Encapsulation of packets, from the outside in: "vlan 7", "gre FROM TO". For
         /// conversations of a live run, use the networks.
-        wrap: OneOrMore,
+        wrap: OneOrMore => Vec<Said>,
         /// In a live run: addresses and encapsulation of the clients' packets.
-        client_network: NetworkTable,
+        client_network: Network => Network,
         /// In a live run: addresses and encapsulation of the servers' packets.
-        server_network: NetworkTable,
+        server_network: Network => Network,
         /// The time between the frames of an attack. Default 100 us.
         gap: Nanos => Option<Nanos>,
         /// A capture without attacks, sent at the same time with its own timing, repeated until the
         /// attacks end. Relative to the profile.
-        background: Said,
+        background: File => Option<Said>,
         /// false: the attacks are ignored. Default true.
         enabled: bool,
     }
 }
 
-impl Read for NearMiss {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let words = [("no", Self::No), ("also", Self::Also), ("only", Self::Only)];
-        word(node, cx, "a choice of near misses", &words)
-    }
-    fn schema() -> Json {
-        json!({ "enum": ["no", "also", "only"] })
-    }
-}
-
-impl Read for IdsEngine {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        word(node, cx, "an engine", &Self::ALL)
-    }
-    fn schema() -> Json {
-        json!({ "enum": Self::ALL.map(|(name, _)| name) })
-    }
-}
+words!(NearMiss, "a choice of near misses": "no" => No, "also" => Also, "only" => Only);
+words!(
+    IdsEngine,
+    "an engine":
+    "suricata7" => Suricata7,
+    "suricata8" => Suricata8,
+    "snort2" => Snort2,
+    "snort3" => Snort3,
+);
 
 pub(super) fn attacks(
     tables: Option<Placed<Vec<AttackTable>>>,
@@ -206,7 +183,7 @@ fn attack(
     let what = match (table.rules.take(), table.template.take()) {
         (Some(rules), None) => Some(AttackOf::Rules(AttackRules {
             files: rules.value.0.into_iter().map(|said| file(said, cx)).collect(),
-            config: table.config.take().map(|config| file(config.value, cx)),
+            config: table.config.take().map(|config| config.value.0),
             variables: pairs(table.variables.take()),
             sids: texts(table.sid.take()),
             classtypes: texts(table.classtype.take()),
@@ -266,44 +243,17 @@ fn attack(
         }
         None => None,
     };
-    let samples = match &table.samples {
-        Some(Placed { value: Count(n), place }) => {
-            let fits = u32::try_from(*n).ok().filter(|n| (1..=10_000).contains(n));
-            cx.must(place, fits, &format!("= {n} is out of range"), "expected 1 to 10000")
-        }
-        None => Some(1),
-    };
-    let repeat = match &table.repeat {
-        Some(Placed { value: Count(0), place }) => {
-            cx.must(place, None, "= 0 is out of range", "expected 1 or more")
-        }
-        Some(repeat) => Some(repeat.value.0),
-        None => Some(1),
-    };
     let name =
         table.name.take().map_or_else(|| format!("attack {}", number + 1), |name| name.value);
-    let mut side = |of: Option<Placed<NetworkTable>>| {
-        of.map_or_else(Network::default, |table| network(table.value, cx))
-    };
-    let client_network = side(table.client_network.take());
-    let server_network = side(table.server_network.take());
-    let mut attack = Attack {
+    Some(Attack {
         name,
         what: what?,
         port: clients?,
         port2,
         live,
         pace: pace?,
-        repeat: repeat?,
-        samples: samples?,
         family,
-        wraps: texts(table.wrap.take()),
-        client_network,
-        server_network,
-        background: table.background.take().map(|background| file(background.value, cx)),
         at,
-        ..Attack::default()
-    };
-    table.store(&mut attack);
-    Some(attack)
+        ..table.made()
+    })
 }

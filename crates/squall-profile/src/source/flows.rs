@@ -5,18 +5,30 @@ use squall_units::{Nanos, Rate, RateUnit, suggest};
 
 use super::{
     node::{Node, Value},
-    raw::{ProfileTable, word},
-    read::{Count, Given, Place, Placed, Read, Reader, table},
+    raw::ProfileTable,
+    read::{Bounded, Count, Given, Place, Placed, Read, Reader, table, word, words},
     stages::{Levels, Row},
 };
 use crate::{
-    Arrival, At, Begin, Conversations, Data, DataOrder, Delays, Flows, Incomplete, Network, Order,
-    Play, Pool, Port, Ramp, Said, Says, Stage, Target, Tcp, Template, Tls, files::is_file,
+    Arrival, At, Begin, DataOrder, Delays, Incomplete, Order, Play, Port, Ramp, Said, Says, Stage,
+    Target, Tcp, emit::Emit, files::is_file,
 };
 
 table! {
     /// Settings for all templates: their ports, the number of flows in all, and the time.
-    FlowsTable {
+    FlowsTable makes
+    /// Templates, and the load that they make together; or conversations that are played instead.
+    Flows {
+        pools: Vec<Pool> = Vec::new(),
+        templates: Vec<Template> = Vec::new(),
+        /// What clients do, and what servers do, stands on these ports: indices into
+        /// [`crate::Profile::ports`]. One of them is there at least; if one is missing, somebody
+        /// else is the other end.
+        clients: Option<usize> = None,
+        servers: Option<usize> = None,
+        target: Option<Target> = None,
+        ramp: Ramp = Ramp::default(),
+    } from {
         /// A name from [ports], for the clients. May be left out if there is only one port, or if
         /// the clients are external.
         clients: String,
@@ -37,30 +49,35 @@ table! {
         /// Then it falls linearly to zero during this time.
         ramp_down: Nanos,
         /// The number of flows to begin, of all templates.
-        limit: Count,
+        limit: Count => Option<u64>,
         /// The highest number of flows that are open at a time; further ones are not begun, and
         /// counted.
-        active_limit: Count,
+        active_limit: Count => Option<u64>,
         /// The time that open flows have at the end before they are aborted and counted. Default 5
         /// s.
-        drain: Nanos,
+        drain: Nanos => Option<Nanos>,
         /// How late a flow may begin; later ones are not begun, and counted as late. Default 1 s.
-        patience: Nanos,
+        patience: Nanos => Option<Nanos>,
         /// Addresses and encapsulation of the clients' packets.
-        client_network: NetworkTable,
+        client_network: Network => Network,
         /// Addresses and encapsulation of the servers' packets.
-        server_network: NetworkTable,
+        server_network: Network => Network,
         /// All conversations of a capture, instead of templates.
-        replay: ConversationsTable,
+        replay: Conversations => Option<Conversations>,
     }
 }
 
 table! {
     /// The conversations of a capture, played over real TCP and UDP: each with its own addresses,
     /// ports and start.
-    ConversationsTable {
+    ConversationsTable makes
+    /// All conversations of a capture, each with addresses and a beginning of its own.
+    Conversations {
+        begin: Begin = Begin::default(),
+        at: At = At::default(),
+    } from {
         /// A file, relative to the profile.
-        capture: Said,
+        capture: File => Said,
         /// They begin this many times as fast as they were captured. Default 1.
         multiplier: f64,
         /// This many begin per second, in their order.
@@ -69,78 +86,97 @@ table! {
         topspeed: bool,
         /// Pauses inside conversations: "keep", "drop", or a factor. Default: scaled by the
         /// multiplier, "keep" with cps, "drop" with topspeed.
-        delays: Delays,
+        delays: Delays => Option<Delays>,
         /// Shorter pauses are left out, because they come from the network. Default 1 ms.
-        shortest_delay: Nanos,
+        shortest_delay: Nanos => Option<Nanos>,
         /// How many times, each after the last conversation of the previous loop; 0: until the run
         /// ends. Default 1.
-        loops: Count,
+        loops: Count => u64 = 1,
         /// The time between two loops. Default 0.
-        loop_delay: Nanos,
+        loop_delay: Nanos => Nanos,
         /// The highest number of conversations that are open at a time; others wait. Default: no
         /// limit.
-        at_once: Count,
+        at_once: Count => Option<u64>,
         /// Addresses that replace those of the captured clients, in turn. Default: the captured
         /// ones.
-        clients: OneOrMore,
+        clients: OneOrMore => Vec<Said>,
         /// "ADDRESS", "ADDRESS:PORT" or "[ADDRESS]:PORT" that all conversations go to. Default: the
         /// captured servers.
-        server: Said,
+        server: Said => Option<Said>,
         /// Conversations whose beginning or octets are missing from the capture: "skip" them, "cut"
         /// them at the first hole, or fill holes with "zeros". Default "skip".
-        incomplete: Incomplete,
+        incomplete: Incomplete => Incomplete,
         /// The packets of the capture to use, as a tcpdump filter.
-        filter: Said,
+        filter: Said => Option<Said>,
         /// A conversation fails when nothing has arrived for this time, in addition to the pauses
         /// of the other side; 0: never. Default 10 s.
-        within: Nanos,
+        within: Nanos => Option<Nanos>,
         /// How TCP behaves, as in templates.
-        tcp: TextTable,
+        tcp: TextTable => Tcp,
     }
 }
 
 table! {
     /// Addresses and encapsulation of a side's packets. Without a gateway and a next hop, the MAC
     /// address of each peer is resolved.
-    NetworkTable {
+    NetworkTable makes
+    /// What stands around a side's packets.
+    Network {} from {
         /// The side's MAC address. Default: that of the interface, if it has one.
-        mac: Said,
+        mac: Said => Option<Said>,
         /// true: each address has its own MAC address, counted up from `mac`. Default false.
-        cluster: bool,
+        cluster: bool => bool,
         /// A router, whose MAC address is resolved; at most one per address family.
-        gateway: OneOrMore,
+        gateway: OneOrMore => Vec<Said>,
         /// The MAC address that all packets go to; none is resolved.
-        next_hop: Said,
+        next_hop: Said => Option<Said>,
         /// The longest IP packet in octets, without tunnels. Default: the port's limit.
-        mtu: Count,
+        mtu: Bounded<576, 65_535> => Option<u16>,
         /// From the outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most
         /// one tunnel: "gre FROM TO", "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO
         /// TEID LOCAL-TEID".
-        wrap: OneOrMore,
+        wrap: OneOrMore => Vec<Said>,
     }
 }
 
 table! {
     /// Addresses of clients or servers, and the order in which flows take them.
-    PoolTable {
+    PoolTable makes
+    /// Addresses of clients or servers.
+    Pool {
+        at: At = At::default(),
+    } from {
         /// The name that templates use.
-        name: String,
+        name: String => String,
         /// "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of these; all of one
         /// family. Servers can also be host names, resolved when the run is opened.
-        addresses: OneOrMore,
+        addresses: OneOrMore => Vec<Said>,
         /// Ports of clients: "1024-65535", the default.
-        ports: PortRange,
+        ports: PortRange => Option<(u16, u16)>,
         /// sequential: one address after the other, then the next port. random: shuffled, each once
         /// before any is used again. hash: drawn by a hash; a server by the hash of its client's
         /// address. Default "sequential".
-        order: Order,
+        order: Order => Order,
     }
 }
 
 table! {
     /// Flows of one kind: the exchange between client and server, the addresses, the load. The
     /// exchange is `app`, or `client` and `server`, or `capture`.
-    TemplateTable {
+    TemplateTable makes
+    /// A kind of flows.
+    Template {
+        name: String = String::new(),
+        /// Indices into [`Flows::pools`].
+        clients: usize = 0,
+        servers: usize = 0,
+        udp: bool = false,
+        says: Says = Says::default(),
+        arrival: Arrival = Arrival::default(),
+        /// How `cps` or `users` change from its start on; empty: not. It ends with the last.
+        stages: Vec<Stage<f64>> = Vec::new(),
+        at: At = At::default(),
+    } from {
         /// Unique; reports use it. Default "template 1" and so on.
         name: String,
         /// The name of a pool, or addresses as in a pool.
@@ -149,7 +185,7 @@ table! {
         /// opened: "www.example.net".
         servers: OneOrMore,
         /// The TCP or UDP port that servers listen on. Default: the application's usual port.
-        listen: Count,
+        listen: Bounded<1, 65_535> => Option<u16>,
         /// Default "tcp", or the transport of the application.
         transport: Transport,
         /// A built-in application: http, dns, ...
@@ -167,10 +203,10 @@ table! {
         messages: TextTable,
         /// A CSV file whose columns messages use as ${data:COLUMN}, one record per flow; or a table
         /// that also sets the order.
-        data: DataSaid,
+        data: Data => Option<Data>,
         /// The end that Squall plays if [flows] has ports for both: "clients" (the servers are
         /// external), or "servers" (the clients are external, such as a proxy's). Default: both.
-        play: Play,
+        play: Play => Play,
         /// A conversation of a capture: "file.pcap#3" is the third; without a number, the first.
         /// Relative to the profile.
         capture: Said,
@@ -194,26 +230,26 @@ table! {
         /// second. The template ends with its last stage.
         stages: Vec<StageTable>,
         /// The number of flows to begin.
-        limit: Count,
+        limit: Count => Option<u64>,
         /// When the first flow may begin, after the start of the run, or after the end of the
         /// source that it comes `after`. Default 0.
-        start: Nanos,
+        start: Nanos => Nanos,
         /// No flow begins after this time from its start, pauses included.
-        duration: Nanos,
+        duration: Nanos => Option<Nanos>,
         /// Flows begin when the stream, replay, template or attack of this name has ended.
-        after: Said,
+        after: Said => Option<Said>,
         /// How TCP behaves: mss, peer_mss, initwnd, abc_limit, send_buffer, window, wscale, sack,
         /// timestamps, option_order, no_delay, delayed_ack, ack_octets, ack_push, rto_initial,
         /// rto_min, rto_max, syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait,
         /// congestion, ecn, tos, ttl, udp_idle.
-        tcp: TextTable,
+        tcp: TextTable => Tcp,
         /// The same of the clients alone, in addition to `tcp`.
-        client_tcp: TextTable,
+        client_tcp: TextTable => Tcp,
         /// The same of the servers alone, in addition to `tcp`.
-        server_tcp: TextTable,
+        server_tcp: TextTable => Tcp,
         /// true: the flows are TLS 1.3 sessions, with the exchange inside; or a table with
         /// settings. Default false.
-        tls: TlsSaid,
+        tls: TlsSaid => Option<Tls>,
         /// false: the template is ignored. Default true.
         enabled: bool,
     }
@@ -232,61 +268,79 @@ table! {
 
 table! {
     /// Records of a CSV file, one per flow.
-    DataTable {
+    DataTable makes
+    /// Records of a CSV file, one for each flow.
+    Data {} from {
         /// Comma-separated values; the first line names the columns. Relative to the profile.
-        file: Said,
+        file: File => Said,
         /// circular: flow k has record k, and the first record follows the last. once: no flow
         /// begins after the last record. random: drawn for each flow. Default "circular".
-        order: DataOrder,
+        order: DataOrder => DataOrder,
     }
 }
 
 table! {
     /// Settings of TLS sessions, for the ends that Squall runs.
-    TlsTable {
+    TlsTable makes
+    /// What TLS sessions are made with; of both sides.
+    Tls {} from {
         /// The name that clients request (SNI), and the name in a certificate that Squall makes.
         /// Default: the server's address, which is not sent.
-        server_name: Said,
+        server_name: Said => Option<Said>,
         /// The protocol inside (ALPN), in order of preference: "http/1.1", or a list. Default: none
         /// is offered.
-        alpn: OneOrMore,
+        alpn: OneOrMore => Vec<Said>,
         /// A PEM file: clients verify the server's certificate with the certificates in it.
         /// Default: they accept any. Relative to the profile.
-        ca: Said,
+        ca: File => Option<Said>,
         /// A PEM file with the server's certificate, followed by the intermediate certificates.
         /// Default: a self-signed one is made for each run. Relative to the profile.
-        certificate: Said,
+        certificate: File => Option<Said>,
         /// A PEM file with its key. Relative to the profile.
-        key: Said,
+        key: File => Option<Said>,
         /// A PEM file with the certificate that clients show to servers that ask for one. Default:
         /// `certificate`, if Squall runs no servers. Relative to the profile.
-        client_certificate: Said,
+        client_certificate: File => Option<Said>,
         /// A PEM file with its key. Relative to the profile.
-        client_key: Said,
+        client_key: File => Option<Said>,
         /// A PEM file: servers ask clients for a certificate, and verify it with the certificates
         /// in the file. Default: they do not ask. Relative to the profile.
-        client_ca: Said,
+        client_ca: File => Option<Said>,
         /// true: servers give tickets, and clients return with them. Default false: each handshake
         /// is a full one.
-        resumption: bool,
+        resumption: bool => bool,
         /// "1.3" or "1.2", or a list: the highest version that both ends support is used. Default
         /// "1.3".
-        versions: OneOrMore,
+        versions: OneOrMore => Vec<Said>,
     }
 }
 
 /// `true`, or a table.
 #[derive(Debug)]
-pub(super) enum TlsSaid {
-    Whether(bool),
-    Table(Box<TlsTable>),
-}
+pub(super) struct TlsSaid(Option<Tls>);
 
 impl Read for TlsSaid {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         match &node.value {
-            Value::Bool(whether) => Some(Self::Whether(*whether)),
-            Value::Table(_) => TlsTable::read(node, cx).map(|table| Self::Table(Box::new(table))),
+            Value::Bool(whether) => Some(Self(whether.then(Tls::default))),
+            Value::Table(_) => {
+                let mut table = TlsTable::read(node, cx)?;
+                for (one, other, example, without) in [
+                    ("certificate", "key", "server.key", "then one is made"),
+                    ("key", "certificate", "server.pem", "then one is made"),
+                    ("client_certificate", "client_key", "client.key", "then clients show none"),
+                    ("client_key", "client_certificate", "client.pem", "then clients show none"),
+                ] {
+                    if table.given.has(one) && !table.given.has(other) {
+                        let says = format!("has {one:?} without {other:?}");
+                        let hint = format!(
+                            "try adding {other} = {example:?}, or leave out both: {without}"
+                        );
+                        cx.report(&table.place, &says, &[hint]);
+                    }
+                }
+                Some(Self(Some(table.made())))
+            }
             _ => cx.wrong_type(
                 node,
                 "true, false or a table",
@@ -299,18 +353,34 @@ impl Read for TlsSaid {
     }
 }
 
-/// A file, or a table.
-#[derive(Debug)]
-pub(super) enum DataSaid {
-    File(Said),
-    Table(Box<DataTable>),
+impl From<TlsSaid> for Option<Tls> {
+    fn from(TlsSaid(tls): TlsSaid) -> Self {
+        tls
+    }
 }
 
-impl Read for DataSaid {
+impl Emit for Tls {
+    fn emit(&self) -> Option<Json> {
+        match *self == Self::default() {
+            true => Some(json!(true)),
+            false => Some(self.written(|_| None)),
+        }
+    }
+}
+
+/// A file, or a table.
+impl Read for Data {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         match &node.value {
-            Value::Table(_) => DataTable::read(node, cx).map(|table| Self::Table(Box::new(table))),
-            Value::Text(_) => Said::read(node, cx).map(Self::File),
+            Value::Table(_) => {
+                let mut table = DataTable::read(node, cx)?;
+                cx.need(&table.place, &table.given, "file", r#"file = "users.csv""#)?;
+                Some(table.made())
+            }
+            Value::Text(_) => {
+                let File(file) = File::read(node, cx)?;
+                Some(Self { file, ..Self::default() })
+            }
             _ => cx.wrong_type(
                 node,
                 "a CSV file or a table",
@@ -323,25 +393,37 @@ impl Read for DataSaid {
     }
 }
 
-impl Read for DataOrder {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let words = [("circular", Self::Circular), ("once", Self::Once), ("random", Self::Random)];
-        word(node, cx, "an order of records", &words)
-    }
-    fn schema() -> Json {
-        json!({ "enum": ["circular", "once", "random"] })
+impl Emit for Data {
+    fn emit(&self) -> Option<Json> {
+        match self.order == DataOrder::default() {
+            true => self.file.emit(),
+            false => Some(self.written(|_| None)),
+        }
     }
 }
 
-impl Read for Play {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let words = [("both", Self::Both), ("clients", Self::Clients), ("servers", Self::Servers)];
-        word(node, cx, "an end to play", &words)
-    }
-    fn schema() -> Json {
-        json!({ "enum": ["both", "clients", "servers"] })
-    }
+words!(
+    DataOrder,
+    "an order of records": "circular" => Circular, "once" => Once, "random" => Random,
+);
+words!(Play, "an end to play": "both" => Both, "clients" => Clients, "servers" => Servers);
+words!(
+    Order,
+    "an order of addresses": "sequential" => Sequential, "random" => Random, "hash" => Hash,
+);
+/// What programs send over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    Tcp,
+    Udp,
 }
+
+words!(Transport, "a transport": "tcp" => Tcp, "udp" => Udp);
+words!(Spacing, "a spacing": "constant" => Constant, "poisson" => Poisson);
+words!(
+    Incomplete,
+    "a setting for incomplete conversations": "skip" => Skip, "cut" => Cut, "zeros" => Zeros,
+);
 
 /// A number a second: 10000, "10k", 0.5.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -397,6 +479,32 @@ impl Read for Said {
     }
 }
 
+/// The name of a file, relative to the profile.
+#[derive(Clone, Debug)]
+pub(super) struct File(pub Said);
+
+impl Read for File {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let Said { text, at } = Said::read(node, cx)?;
+        Some(Self(Said { text: cx.beside(&text), at }))
+    }
+    fn schema() -> Json {
+        Said::schema()
+    }
+}
+
+impl From<File> for Said {
+    fn from(File(file): File) -> Self {
+        file
+    }
+}
+
+impl From<File> for Option<Said> {
+    fn from(File(file): File) -> Self {
+        Some(file)
+    }
+}
+
 /// A text, or a list of them.
 #[derive(Clone, Debug)]
 pub(super) struct OneOrMore(pub Vec<Said>);
@@ -422,6 +530,12 @@ impl From<OneOrMore> for Vec<Said> {
 /// Any names, with texts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TextTable(pub Vec<(String, Said)>);
+
+impl From<TextTable> for Tcp {
+    fn from(TextTable(settings): TextTable) -> Self {
+        Self { settings }
+    }
+}
 
 impl Read for TextTable {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
@@ -469,6 +583,12 @@ impl Read for OptionsTable {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortRange(u16, u16);
 
+impl From<PortRange> for Option<(u16, u16)> {
+    fn from(PortRange(first, last): PortRange) -> Self {
+        Some((first, last))
+    }
+}
+
 impl Read for PortRange {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         let text = node.scalar().unwrap_or_default();
@@ -483,45 +603,10 @@ impl Read for PortRange {
     }
 }
 
-impl Read for Order {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let words =
-            [("sequential", Self::Sequential), ("random", Self::Random), ("hash", Self::Hash)];
-        word(node, cx, "an order of addresses", &words)
-    }
-    fn schema() -> Json {
-        json!({ "enum": ["sequential", "random", "hash"] })
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Transport {
-    Tcp,
-    Udp,
-}
-
-impl Read for Transport {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        word(node, cx, "a transport", &[("tcp", Self::Tcp), ("udp", Self::Udp)])
-    }
-    fn schema() -> Json {
-        json!({ "enum": ["tcp", "udp"] })
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spacing {
     Constant,
     Poisson,
-}
-
-impl Read for Spacing {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        word(node, cx, "a spacing", &[("constant", Self::Constant), ("poisson", Self::Poisson)])
-    }
-    fn schema() -> Json {
-        json!({ "enum": ["constant", "poisson"] })
-    }
 }
 
 impl Read for Delays {
@@ -544,16 +629,6 @@ impl Read for Delays {
     }
 }
 
-impl Read for Incomplete {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let words = [("skip", Self::Skip), ("cut", Self::Cut), ("zeros", Self::Zeros)];
-        word(node, cx, "a setting for incomplete conversations", &words)
-    }
-    fn schema() -> Json {
-        json!({ "enum": ["skip", "cut", "zeros"] })
-    }
-}
-
 /// `None`: the profile has no template, and plays no capture.
 pub(super) fn flows(
     table: &mut ProfileTable,
@@ -570,9 +645,12 @@ pub(super) fn flows(
                 .collect()
         });
     let pools = table.pool.take().map_or_else(Vec::new, |pools| pools.value);
-    let mut shared = table.flows.take();
-    if let Some(replay) = shared.as_mut().and_then(|shared| shared.value.replay.take()) {
-        return played(replay, shared, (pools.first().map(|p| &p.place), &templates), ports, cx);
+    let shared = table.flows.take();
+    if let Some(Placed { value, .. }) = &shared
+        && value.replay.is_some()
+    {
+        only_plays(value, (pools.first().map(|p| &p.place), &templates), cx);
+        return Some(common(shared, ports, cx));
     }
     if templates.is_empty() {
         let unused = [
@@ -590,11 +668,8 @@ pub(super) fn flows(
     }
     different(pools.iter().map(|pool| pool.name.as_ref()), "pool", cx);
     different(templates.iter().map(|(_, template)| template.name.as_ref()), "template", cx);
-    let mut flows = Flows {
-        pools: pools.into_iter().filter_map(|pool| a_pool(pool, cx)).collect(),
-        ..Flows::default()
-    };
-    common(&mut flows, shared, ports, cx);
+    let mut flows = common(shared, ports, cx);
+    flows.pools = pools.into_iter().filter_map(|pool| a_pool(pool, cx)).collect();
     for (number, template) in templates {
         let template = a_template(number, template, &mut flows, cx);
         flows.templates.extend(template);
@@ -602,14 +677,12 @@ pub(super) fn flows(
     Some(flows)
 }
 
-/// A profile that plays the conversations of a capture.
-fn played(
-    replay: Placed<ConversationsTable>,
-    shared: Option<Placed<FlowsTable>>,
+/// Notes what has no place in a profile that plays the conversations of a capture.
+fn only_plays(
+    shared: &FlowsTable,
     (pool, templates): (Option<&Place>, &[(usize, TemplateTable)]),
-    ports: &[Port],
     cx: &mut Reader<'_>,
-) -> Option<Flows> {
+) {
     let template = templates.first().map(|(_, template)| &template.place);
     for (place, what) in [(pool, "a [[pool]]"), (template, "a [[template]]")] {
         if let Some(place) = place {
@@ -620,80 +693,61 @@ fn played(
             );
         }
     }
-    if let Some(Placed { value, .. }) = &shared {
-        for key in [
-            "cps",
-            "active",
-            "bandwidth",
-            "ramp_up",
-            "hold",
-            "ramp_down",
-            "active_limit",
-            "patience",
-        ] {
-            if value.given.has(key) {
-                let says = format!("has {key:?}, which is for templates, but plays a capture");
-                cx.report(
-                    &value.place,
-                    &says,
-                    &["try cps, multiplier or at_once of [flows.replay] for the speed".into()],
-                );
-            }
+    for key in
+        ["cps", "active", "bandwidth", "ramp_up", "hold", "ramp_down", "active_limit", "patience"]
+    {
+        if shared.given.has(key) {
+            let says = format!("has {key:?}, which is for templates, but plays a capture");
+            let hint = "try cps, multiplier or at_once of [flows.replay] for the speed";
+            cx.report(&shared.place, &says, &[hint.into()]);
         }
     }
-    let mut flows = Flows { replay: Some(conversations(replay, cx)?), ..Flows::default() };
-    common(&mut flows, shared, ports, cx);
-    Some(flows)
 }
 
-fn conversations(
-    Placed { value: table, .. }: Placed<ConversationsTable>,
-    cx: &mut Reader<'_>,
-) -> Option<Conversations> {
-    let place = table.place.clone();
-    cx.need(&place, &table.given, "capture", r#"capture = "file.pcap""#)?;
-    let top = table.topspeed.as_ref().is_some_and(|top| top.value);
-    if [table.multiplier.is_some(), table.cps.is_some(), top]
-        .into_iter()
-        .filter(|given| *given)
-        .count()
-        > 1
-    {
-        cx.report(&place, "has several of multiplier, cps and topspeed, expected one", &[]);
-    }
-    let factor = match &table.multiplier {
-        Some(Placed { value, place }) => {
-            let fits = Some(*value).filter(|factor| *factor > 0.0 && *factor <= 1e9);
-            cx.must(
-                place,
-                fits,
-                &format!("= {value} is not a factor"),
-                "expected a number above 0: try 2.5",
-            )?
+impl Read for Conversations {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let mut table = ConversationsTable::read(node, cx)?;
+        let place = table.place.clone();
+        cx.need(&place, &table.given, "capture", r#"capture = "file.pcap""#)?;
+        let top = table.topspeed.as_ref().is_some_and(|top| top.value);
+        let several = [table.multiplier.is_some(), table.cps.is_some(), top];
+        if several.into_iter().filter(|given| *given).count() > 1 {
+            cx.report(&place, "has several of multiplier, cps and topspeed, expected one", &[]);
         }
-        None => 1.0,
-    };
-    let Said { text, at } = table.capture?.value;
-    Some(Conversations {
-        capture: Said { text: cx.beside(&text), at },
-        begin: match (top, table.cps) {
+        let factor = match &table.multiplier {
+            Some(Placed { value, place }) => {
+                let fits = Some(*value).filter(|factor| *factor > 0.0 && *factor <= 1e9);
+                cx.must(
+                    place,
+                    fits,
+                    &format!("= {value} is not a factor"),
+                    "expected a number above 0: try 2.5",
+                )?
+            }
+            None => 1.0,
+        };
+        let begin = match (top, table.cps.take()) {
             (true, _) => Begin::Top,
             (_, Some(cps)) => Begin::Cps(cps.value.0),
             _ => Begin::Captured(factor),
-        },
-        delays: table.delays.map(|delays| delays.value),
-        shortest_delay: table.shortest_delay.map(|delay| delay.value),
-        loops: table.loops.map_or(1, |loops| loops.value.0),
-        loop_delay: table.loop_delay.map_or(Nanos::ZERO, |delay| delay.value),
-        at_once: table.at_once.map(|most| most.value.0.max(1)),
-        clients: table.clients.map_or_else(Vec::new, |clients| clients.value.0),
-        server: table.server.map(|server| server.value),
-        incomplete: table.incomplete.map_or(Incomplete::default(), |incomplete| incomplete.value),
-        filter: table.filter.map(|filter| filter.value),
-        within: table.within.map(|within| within.value),
-        tcp: tcp(table.tcp),
-        at: cx.at(place.start),
-    })
+        };
+        let made = Self { begin, at: cx.at(place.start), ..table.made() };
+        Some(Self { at_once: made.at_once.map(|most| most.max(1)), ..made })
+    }
+    fn schema() -> Json {
+        ConversationsTable::schema()
+    }
+}
+
+impl Emit for Conversations {
+    fn emit(&self) -> Option<Json> {
+        Some(self.written(|key| match (key, self.begin) {
+            ("multiplier", Begin::Captured(factor)) => (factor != 1.0).then(|| json!(factor)),
+            ("cps", Begin::Cps(cps)) => Some(json!(cps)),
+            ("topspeed", Begin::Top) => Some(json!(true)),
+            _ => None,
+        }))
+    }
 }
 
 fn different<'a>(
@@ -710,36 +764,28 @@ fn different<'a>(
     }
 }
 
-fn a_pool(table: PoolTable, cx: &mut Reader<'_>) -> Option<Pool> {
+fn a_pool(mut table: PoolTable, cx: &mut Reader<'_>) -> Option<Pool> {
     cx.need(&table.place, &table.given, "name", r#"name = "clients""#)?;
     cx.need(&table.place, &table.given, "addresses", r#"addresses = "16.0.0.1-16.0.0.254""#)?;
-    Some(Pool {
-        name: table.name?.value,
-        addresses: table.addresses?.value.0,
-        ports: table.ports.map(|ports| (ports.value.0, ports.value.1)),
-        order: table.order.map_or(Order::default(), |order| order.value),
-        at: cx.at(table.place.start),
-    })
+    (table.name.is_some() && table.addresses.is_some()).then_some(())?;
+    Some(Pool { at: cx.at(table.place.start), ..table.made() })
 }
 
 /// What all templates have in common.
-fn common(
-    flows: &mut Flows,
-    table: Option<Placed<FlowsTable>>,
-    ports: &[Port],
-    cx: &mut Reader<'_>,
-) {
-    let Some(Placed { value: table, .. }) = table else {
-        (flows.clients, flows.servers) = (Some(0), (ports.len() > 1).then_some(1));
-        return;
+fn common(table: Option<Placed<FlowsTable>>, ports: &[Port], cx: &mut Reader<'_>) -> Flows {
+    let both = (Some(0), (ports.len() > 1).then_some(1));
+    let Some(Placed { value: mut table, .. }) = table else {
+        let (clients, servers) = both;
+        return Flows { clients, servers, ..Flows::default() };
     };
-    let (named, place) =
-        (table.given.has("clients") || table.given.has("servers"), table.place.clone());
-    flows.clients = table.clients.as_ref().and_then(|name| port(name, ports, cx));
-    flows.servers = table.servers.as_ref().and_then(|name| port(name, ports, cx));
-    if !named {
-        (flows.clients, flows.servers) = (Some(0), (ports.len() > 1).then_some(1));
-    }
+    let place = table.place.clone();
+    let (clients, servers) = match table.given.has("clients") || table.given.has("servers") {
+        true => (
+            table.clients.as_ref().and_then(|name| port(name, ports, cx)),
+            table.servers.as_ref().and_then(|name| port(name, ports, cx)),
+        ),
+        false => both,
+    };
     let targets = [table.cps.is_some(), table.active.is_some(), table.bandwidth.is_some()];
     if targets.into_iter().filter(|given| *given).count() > 1 {
         cx.report(&place, "has several of cps, active and bandwidth, expected one", &[]);
@@ -753,11 +799,6 @@ fn common(
             &[r#"try "100 Mbps""#.into()],
         );
     }
-    flows.target = table
-        .cps
-        .map(|cps| Target::Cps(cps.value.0))
-        .or(table.active.map(|active| Target::Active(active.value.0)))
-        .or(table.bandwidth.map(|bandwidth| Target::Bandwidth(bandwidth.value)));
     if let (Some(down), None) = (&table.ramp_down, &table.hold) {
         cx.report(
             &down.place,
@@ -765,19 +806,22 @@ fn common(
             &[r#"try hold = "10 s""#.into()],
         );
     }
-    flows.ramp = Ramp {
-        up: table.ramp_up.map_or(Nanos::ZERO, |up| up.value),
-        hold: table.hold.map(|hold| hold.value),
-        down: table.ramp_down.map_or(Nanos::ZERO, |down| down.value),
-    };
-    flows.limit = table.limit.map(|limit| limit.value.0);
-    flows.active_limit = table.active_limit.map(|limit| limit.value.0);
-    flows.drain = table.drain.map(|drain| drain.value);
-    flows.patience = table.patience.map(|patience| patience.value);
-    flows.client_network =
-        table.client_network.map_or_else(Network::default, |table| network(table.value, cx));
-    flows.server_network =
-        table.server_network.map_or_else(Network::default, |table| network(table.value, cx));
+    Flows {
+        clients,
+        servers,
+        target: table
+            .cps
+            .take()
+            .map(|cps| Target::Cps(cps.value.0))
+            .or(table.active.take().map(|active| Target::Active(active.value.0)))
+            .or(table.bandwidth.take().map(|bandwidth| Target::Bandwidth(bandwidth.value))),
+        ramp: Ramp {
+            up: table.ramp_up.take().map_or(Nanos::ZERO, |up| up.value),
+            hold: table.hold.take().map(|hold| hold.value),
+            down: table.ramp_down.take().map_or(Nanos::ZERO, |down| down.value),
+        },
+        ..table.made()
+    }
 }
 
 pub(super) fn port(name: &Placed<String>, ports: &[Port], cx: &mut Reader<'_>) -> Option<usize> {
@@ -829,32 +873,28 @@ pub(super) fn two_ports(
     (first, second)
 }
 
-pub(super) fn network(table: NetworkTable, cx: &mut Reader<'_>) -> Network {
-    if table.gateway.is_some() && table.next_hop.is_some() {
-        cx.report(&table.place, "has both gateway and next_hop, expected one of them", &[]);
+impl Read for Network {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let mut table = NetworkTable::read(node, cx)?;
+        if table.gateway.is_some() && table.next_hop.is_some() {
+            cx.report(&table.place, "has both gateway and next_hop, expected one of them", &[]);
+        }
+        Some(table.made())
     }
-    let mtu = table.mtu.as_ref().and_then(|mtu| {
-        let fits = u16::try_from(mtu.value.0).ok().filter(|mtu| *mtu >= 576);
-        cx.must(
-            &mtu.place,
-            fits,
-            &format!("= {} is not an MTU", mtu.value.0),
-            "expected 576 to 65535: try 1500",
-        )
-    });
-    Network {
-        mac: table.mac.map(|mac| mac.value),
-        cluster: table.cluster.is_some_and(|cluster| cluster.value),
-        gateway: table.gateway.map_or_else(Vec::new, |gateway| gateway.value.0),
-        next_hop: table.next_hop.map(|hop| hop.value),
-        mtu,
-        wraps: table.wrap.map_or_else(Vec::new, |wrap| wrap.value.0),
+    fn schema() -> Json {
+        NetworkTable::schema()
+    }
+}
+
+impl Emit for Network {
+    fn emit(&self) -> Option<Json> {
+        Some(self.written(|_| None))
     }
 }
 
 fn a_template(
     number: usize,
-    table: TemplateTable,
+    mut table: TemplateTable,
     flows: &mut Flows,
     cx: &mut Reader<'_>,
 ) -> Option<Template> {
@@ -875,21 +915,11 @@ fn a_template(
     }
     let stages = stages(&table, flows, cx);
     let arrival = arrival(&table, &stages, flows, play, cx);
-    let data = table.data.map(|Placed { value, .. }| data(value, cx));
-    let servers = pool(&table.place, "servers", table.servers, &name, flows, cx);
-    let clients = match (table.clients, play) {
+    let servers = pool(&table.place, "servers", table.servers.take(), &name, flows, cx);
+    let clients = match (table.clients.take(), play) {
         (None, Play::Servers) => servers.map(|servers| whoever_comes(servers, &name, at, flows)),
         (given, _) => pool(&table.place, "clients", given, &name, flows, cx),
     };
-    let listen = table.listen.as_ref().and_then(|port| {
-        let fits = u16::try_from(port.value.0).ok().filter(|port| *port > 0);
-        cx.must(
-            &port.place,
-            fits,
-            &format!("= {} is not a TCP or UDP port", port.value.0),
-            "expected 1 to 65535: try listen = 80",
-        )
-    });
     let programs = matches!(says, Some(Says::Programs { .. }));
     if programs && !table.given.has("listen") {
         cx.need(&table.place, &table.given, "listen", "listen = 80");
@@ -898,38 +928,13 @@ fn a_template(
         name,
         clients: clients?,
         servers: servers?,
-        listen,
-        udp: table.transport.is_some_and(|transport| transport.value == Transport::Udp),
+        udp: table.transport.take().is_some_and(|transport| transport.value == Transport::Udp),
         says: says?,
-        data: data.flatten(),
-        play,
         arrival: arrival?,
         stages,
-        limit: table.limit.map(|limit| limit.value.0),
-        start: table.start.map_or(Nanos::ZERO, |start| start.value),
-        duration: table.duration.map(|duration| duration.value),
-        after: table.after.map(|after| after.value),
-        tcp: tcp(table.tcp),
-        client_tcp: tcp(table.client_tcp),
-        server_tcp: tcp(table.server_tcp),
-        tls: table.tls.and_then(|said| tls(said.value, cx)),
         at,
+        ..table.made()
     })
-}
-
-fn tcp(said: Option<Placed<TextTable>>) -> Tcp {
-    Tcp { settings: said.map_or_else(Vec::new, |said| said.value.0) }
-}
-
-fn data(said: DataSaid, cx: &mut Reader<'_>) -> Option<Data> {
-    let (file, order) = match said {
-        DataSaid::File(file) => (file, DataOrder::default()),
-        DataSaid::Table(table) => {
-            cx.need(&table.place, &table.given, "file", r#"file = "users.csv""#)?;
-            (table.file?.value, table.order.map_or(DataOrder::default(), |order| order.value))
-        }
-    };
-    Some(Data { file: Said { text: cx.beside(&file.text), at: file.at }, order })
 }
 
 /// The pool of clients that are somebody else's, of the family of the pool of `servers`.
@@ -939,50 +944,10 @@ fn whoever_comes(servers: usize, name: &str, at: At, flows: &mut Flows) -> usize
     flows.pools.push(Pool {
         name: format!("{name} clients"),
         addresses: vec![Said { text: address.into(), at }],
-        ports: None,
-        order: Order::default(),
         at,
+        ..Pool::default()
     });
     flows.pools.len() - 1
-}
-
-fn tls(said: TlsSaid, cx: &mut Reader<'_>) -> Option<Tls> {
-    let table = match said {
-        TlsSaid::Whether(whether) => return whether.then(Tls::default),
-        TlsSaid::Table(table) => table,
-    };
-    for (one, other, example, without) in [
-        ("certificate", "key", "server.key", "then one is made"),
-        ("key", "certificate", "server.pem", "then one is made"),
-        ("client_certificate", "client_key", "client.key", "then clients show none"),
-        ("client_key", "client_certificate", "client.pem", "then clients show none"),
-    ] {
-        if table.given.has(one) && !table.given.has(other) {
-            let says = format!("has {one:?} without {other:?}");
-            cx.report(
-                &table.place,
-                &says,
-                &[format!("try adding {other} = {example:?}, or leave out both: {without}")],
-            );
-        }
-    }
-    let texts =
-        |texts: Option<Placed<OneOrMore>>| texts.map_or_else(Vec::new, |texts| texts.value.0);
-    let file = |file: Option<Placed<Said>>| {
-        file.map(|Placed { value: Said { text, at }, .. }| Said { text: cx.beside(&text), at })
-    };
-    Some(Tls {
-        server_name: table.server_name.map(|name| name.value),
-        alpn: texts(table.alpn),
-        ca: file(table.ca),
-        certificate: file(table.certificate),
-        key: file(table.key),
-        client_certificate: file(table.client_certificate),
-        client_key: file(table.client_key),
-        client_ca: file(table.client_ca),
-        resumption: table.resumption.is_some_and(|resumption| resumption.value),
-        versions: texts(table.versions),
-    })
 }
 
 fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
@@ -1202,9 +1167,8 @@ fn pool(
     flows.pools.push(Pool {
         name: format!("{name} {key}"),
         addresses: texts,
-        ports: None,
-        order: Order::default(),
         at,
+        ..Pool::default()
     });
     Some(flows.pools.len() - 1)
 }

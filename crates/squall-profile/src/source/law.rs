@@ -10,8 +10,8 @@ use squall_units::{MacAddr, Nanos};
 
 use super::{
     node::{Node, Value},
-    raw::{DeparturesTable, ModeTable, NextTable, SizeTable, word},
-    read::{Place, Placed, Read, Reader},
+    raw::{DeparturesTable, ModeTable, NextTable, SizeTable},
+    read::{Place, Placed, Read, Reader, word},
 };
 use crate::{Departures, IMIX, Mode, SizeLaw};
 

@@ -14,7 +14,7 @@ use squall_units::{Rate, RateUnit, TREX_GROUPS, TREX_HW_IDS, TrexMark, suggest};
 use super::{
     law::Number,
     raw::{OpName, ProfileTable, StreamTable, VaryTable},
-    read::{Count, Given, Place, Placed, Reader, Whole},
+    read::{Count, Given, Place, Placed, Reader},
     stages::{Levels, Row},
 };
 use crate::{
@@ -206,16 +206,6 @@ fn stream(
     }
     let rate_at = at(table.rate.as_ref().map(|p| &p.place), cx);
     let segment_at = at(table.segment.as_ref().map(|p| &p.place), cx);
-    let segment = table.segment.as_ref().and_then(|segment| {
-        let fits = (1..=65_535).contains(&segment.value.0).then_some(segment.value.0 as u32);
-        let found = format!("= {} is not a segment length", segment.value.0);
-        cx.must(
-            &segment.place,
-            fits,
-            &found,
-            "expected 1 to 65535 octets of payload: try segment = 1460",
-        )
-    });
     let size_at = at(table.size.as_ref().map(|p| &p.place), cx);
     let packet_place = [
         table.packet.as_ref().map(|p| &p.place),
@@ -230,11 +220,10 @@ fn stream(
     let (layers, hex, pcap) = (table.packet.take(), table.hex.take(), table.pcap.take());
     let packet = packet(&table.place, &table.given, layers, hex, pcap, cx)
         .unwrap_or_else(|| PacketSource::Octets(Arc::default()));
-    let mut stream = Stream {
+    Stream {
         name,
         port,
         packet,
-        segment,
         rate: table.rate.take().map_or_else(|| highest(&stages), |rate| rate.value),
         stages,
         next,
@@ -246,10 +235,8 @@ fn stream(
         size_at,
         segment_at,
         rate_at,
-        ..Stream::default()
-    };
-    table.store(&mut stream);
-    stream
+        ..table.made()
+    }
 }
 
 fn trex(
@@ -445,7 +432,7 @@ fn varies(tables: Vec<VaryTable>, cx: &mut Reader<'_>) -> Vec<Vary> {
     varies.done
 }
 
-fn vary(table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> Option<()> {
+fn vary(mut table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> Option<()> {
     cx.need(&table.place, &table.given, "op", r#"op = "increment""#)?;
     let op = table.op.as_ref()?.value;
     check_keys(&table, op, cx);
@@ -463,8 +450,7 @@ fn vary(table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> O
         Some(of) => Op::After { of, then: Box::new(op) },
         None => op,
     };
-    let turn = turn(&table, cx)?;
-    varies.done.push(Vary { field: field?, op, turn, at });
+    varies.done.push(Vary { field: field?, op, turn: table.made(), at });
     Some(())
 }
 
@@ -499,26 +485,6 @@ fn check_keys(table: &VaryTable, op: OpName, cx: &mut Reader<'_>) {
         &format!("op = {:?}", op.word()),
         &[of_op, of_field].concat(),
     );
-}
-
-fn turn(table: &VaryTable, cx: &mut Reader<'_>) -> Option<Turn> {
-    let number = |key: &str, placed: &Option<Placed<Whole>>| match placed {
-        Some(placed) => Some(placed.value.0),
-        None => (!table.given.has(key)).then_some(0),
-    };
-    let (add, shift) = (number("add", &table.add)?, number("shift", &table.shift)?);
-    let within = i8::try_from(shift).ok().filter(|shift| (-63..=63).contains(shift));
-    let shift = match &table.shift {
-        Some(placed) => cx.must(
-            &placed.place,
-            within,
-            &format!("= {shift} is out of bounds"),
-            "expected -63 to 63",
-        )?,
-        None => 0,
-    };
-    let little_endian = table.little_endian.as_ref().is_some_and(|little| little.value);
-    Some(Turn { add, shift, little_endian })
 }
 
 fn field(table: &VaryTable, cx: &mut Reader<'_>) -> Option<FieldRef> {
@@ -809,7 +775,7 @@ fn tuple(table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> 
         step: 1,
     };
     let turn = Turn::default();
-    varies.done.push(Vary { field: address, op: up(ip_min, ip_max), turn, at });
+    varies.done.push(Vary { field: address, op: up(ip_min, ip_max), turn: turn.clone(), at });
     varies.done.push(Vary {
         field: port,
         op: Op::After { of, then: Box::new(up(port_min, port_max)) },

@@ -10,6 +10,7 @@ mod node;
 mod raw;
 mod read;
 mod replay;
+pub mod short;
 mod stages;
 mod toml;
 mod yaml;
@@ -25,7 +26,13 @@ use self::{
 use crate::{Diagnostic, Diagnostics, Profile, diagnostics::MOST_MISTAKES};
 
 pub(crate) use self::lower::SCHEMA;
-pub use self::{attacks::Attack, raw::Stream, read::Files, replay::Replay};
+pub use self::{
+    attacks::Attack,
+    flows::{Conversations, Data, Flows, Network, Pool, Template, Tls},
+    raw::{Stream, Turn},
+    read::Files,
+    replay::Replay,
+};
 
 /// How a profile is written. The schema is the same for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +121,7 @@ impl Profile {
         read(tree, Reader::new(origin, text, files))
     }
 
-    /// Reads a profile that never was text: Python's and the command line's way. Mistakes name the
+    /// Reads a profile that never was text: Python's way. Mistakes name the
     /// key.
     pub fn from_value(value: &serde_json::Value, origin: &str) -> Result<Self, Diagnostics> {
         read(Ok(value.into()), Reader::new(origin, "", &|path| crate::read_text(path)))

@@ -13,7 +13,7 @@ use super::{
     flows::{FlowsTable, PoolTable, TemplateTable},
     law::{NextText, Number},
     node::{Node, Value},
-    read::{Count, Octets, Place, Placed, Read, Reader, Whole, table},
+    read::{Bounded, Count, Octets, Place, Placed, Read, Reader, Whole, table, words},
     replay::ReplayTable,
 };
 use crate::{
@@ -107,8 +107,6 @@ table! {
         /// Index into [`crate::Profile::ports`].
         port: usize = 0,
         packet: PacketSource = PacketSource::Octets(Arc::default()),
-        /// Frames are GSO frames, to be cut into frames of this many octets of payload, 1 to 65,535.
-        segment: Option<u32> = None,
         rate: Rate = Rate::pps(1),
         /// How the rate changes from its start on; empty: not. It ends with the last.
         stages: Vec<Stage<Rate>> = Vec::new(),
@@ -148,7 +146,7 @@ table! {
         /// octets of TCP or UDP payload: cut by the kernel or the NIC if the port can (af_packet),
         /// by Squall elsewhere. Rates and counters are those of the frames on the wire. Without a
         /// size, as many whole segments as fit.
-        segment: Count,
+        segment: Bounded<1, 65_535> => Option<u32>,
         /// The rate; with `stages`, the highest rate of all.
         rate: Rate,
         /// How the rate changes, one stage after the other: each goes linearly from the previous
@@ -214,7 +212,12 @@ table! {
 table! {
     /// A field that changes from frame to frame. The field is named, or given by `offset` and
     /// `octets`.
-    VaryTable {
+    VaryTable makes
+    /// What is done to a value before it is written: `add` is added, the sum is shifted left by
+    /// `shift` bits (right where that is negative), its octets are reversed if it is little-endian.
+    /// Bits that the field has no room for are cut off, modulo 2^64. The default changes nothing,
+    /// and then a value without room is a mistake.
+    Turn {} from {
         /// For `after` of another field program; default: the field.
         name: String,
         /// As in the packet: "ipv4.src", "vlan[1].id" (the second from the outside),
@@ -230,12 +233,12 @@ table! {
         op: OpName,
         /// Added to each value before it is written; bits that the field has no room for are cut
         /// off. Default 0.
-        add: Whole,
+        add: Whole => i64,
         /// Bits by which the sum is shifted to the left, to the right if negative: -63 to 63.
         /// Default 0.
-        shift: Whole,
+        shift: Shift => i8,
         /// true: the octets are written in little-endian order. Default false.
-        little_endian: bool,
+        little_endian: bool => bool,
         /// Smallest value: a number, an address, a MAC. For increment, decrement, random; default
         /// 0.
         min: Number,
@@ -384,6 +387,28 @@ impl Read for PortsTable {
     }
 }
 
+/// Bits to the left, or to the right.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shift(i8);
+
+impl Read for Shift {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let Whole(bits) = Whole::read(node, cx)?;
+        let within = i8::try_from(bits).ok().filter(|bits| (-63..=63).contains(bits));
+        let says = format!("= {bits} is out of bounds");
+        cx.must(&cx.place(node), within, &says, "expected -63 to 63").map(Self)
+    }
+    fn schema() -> Json {
+        Whole::schema()
+    }
+}
+
+impl From<Shift> for i8 {
+    fn from(Shift(bits): Shift) -> Self {
+        bits
+    }
+}
+
 /// `[64, 7]`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair(pub u64, pub u64);
@@ -484,30 +509,7 @@ impl HexText {
     }
 }
 
-/// A word out of a few.
-pub(super) fn word<T: Copy>(
-    node: &Node,
-    cx: &mut Reader<'_>,
-    what: &str,
-    words: &[(&str, T)],
-) -> Option<T> {
-    let text = if let Value::Text(text) = &node.value { text.as_str() } else { "" };
-    if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
-        return Some(*value);
-    }
-    let hint = squall_units::suggest(text, words.iter().map(|(word, _)| *word));
-    cx.wrong(node, &format!("is not {what}"), &[hint]);
-    None
-}
-
-impl Read for BurstEnd {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        word(node, cx, "the end of a burst", &[("gap", Self::Gap), ("frame", Self::Frame)])
-    }
-    fn schema() -> Json {
-        json!({ "enum": ["gap", "frame"] })
-    }
-}
+words!(BurstEnd, "the end of a burst": "gap" => Gap, "frame" => Frame);
 
 impl Read for Recompute {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
@@ -527,23 +529,18 @@ impl Read for Recompute {
     }
 }
 
-impl Read for Late {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let words = [
-            ("smooth", Self::Smooth),
-            ("catch-up", Self::CatchUp),
-            ("drop", Self::Drop),
-            ("stretch", Self::Stretch),
-        ];
-        word(node, cx, "a policy for late frames", &words)
-    }
-    fn schema() -> Json {
-        json!({ "enum": ["smooth", "catch-up", "drop", "stretch"],
-            "description": "smooth: up to 0.75 ms of the schedule (or two frames) follows at once, the rest is made up at 0.8 % above the \
-                rate. catch-up: sent as fast as the port can until the schedule is met again; a run with such a burst is \
-                not valid. drop: skipped and counted, if more than a gap late. stretch: the rest of the schedule moves." })
-    }
-}
+words!(
+    Late,
+    "a policy for late frames",
+    "smooth: up to 0.75 ms of the schedule (or two frames) follows at once, the rest is made up at \
+     0.8 % above the rate. catch-up: sent as fast as the port can until the schedule is met again; \
+     a run with such a burst is not valid. drop: skipped and counted, if more than a gap late. \
+     stretch: the rest of the schedule moves.":
+    "smooth" => Smooth,
+    "catch-up" => CatchUp,
+    "drop" => Drop,
+    "stretch" => Stretch,
+);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpName {
@@ -556,27 +553,14 @@ pub(super) enum OpName {
     Tuple,
 }
 
-impl OpName {
-    pub const WORDS: [(&str, Self); 7] = [
-        ("increment", Self::Increment),
-        ("decrement", Self::Decrement),
-        ("list", Self::List),
-        ("random", Self::Random),
-        ("weighted", Self::Weighted),
-        ("file", Self::File),
-        ("tuple", Self::Tuple),
-    ];
-
-    pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, op)| *op == self).map_or("", |(word, _)| word)
-    }
-}
-
-impl Read for OpName {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        word(node, cx, "an operation of a field program", &Self::WORDS)
-    }
-    fn schema() -> Json {
-        json!({ "enum": Self::WORDS.map(|(word, _)| word) })
-    }
-}
+words!(
+    OpName,
+    "an operation of a field program":
+    "increment" => Increment,
+    "decrement" => Decrement,
+    "list" => List,
+    "random" => Random,
+    "weighted" => Weighted,
+    "file" => File,
+    "tuple" => Tuple,
+);

@@ -6,7 +6,10 @@ use serde_json::{Value as Json, json};
 use squall_units::{Nanos, Rate, UnitError, suggest};
 use squall_wire::Packet;
 
-use super::node::{Entry, Node, Value};
+use super::{
+    node::{Entry, Node, Value},
+    short::Argument,
+};
 use crate::{At, Diagnostic, diagnostics::MOST_MISTAKES};
 
 /// Octets of the source whose characters are counted at once.
@@ -83,27 +86,32 @@ macro_rules! table {
         }
 
         impl $name {
-            /// Moves what is only stored into `to`.
-            pub(super) fn store(&mut self, to: &mut $model) {
+            /// With what is only stored; all else is at its default.
+            pub(super) fn made(&mut self) -> $model {
+                let mut made = $model::default();
                 $($(if let Some(given) = self.$field.take() {
-                    to.$field = <$of>::from(given.value);
+                    made.$field = <$of>::from(given.value);
                 })?)*
+                made
             }
         }
 
         impl $model {
-            /// In the order in which they are written.
-            pub(crate) const KEYS: &[&str] = &[$(stringify!($field)),*];
-
-            /// A key that is only stored, as it is written; `None` where it is at its default.
-            pub(crate) fn stored(&self, key: &str) -> Option<serde_json::Value> {
+            /// As it is written, key by key: `own` are those that are not only stored. What is at
+            /// its default is left out.
+            pub(crate) fn written(
+                &self,
+                #[allow(unused_variables)] own: impl Fn(&str) -> Option<serde_json::Value>,
+            ) -> serde_json::Value {
                 let default = Self::default();
-                match key {
-                    $($(stringify!($field) if self.$field != default.$field => {
-                        <$of as $crate::emit::Emit>::emit(&self.$field)
-                    })?)*
-                    _ => None,
-                }
+                let mut entries = serde_json::Map::new();
+                $(
+                    let value = $crate::source::read::written_of!(
+                        self, default, own, $field $(, $of)?
+                    );
+                    entries.extend(value.map(|value| (stringify!($field).to_owned(), value)));
+                )*
+                serde_json::Value::Object(entries)
             }
         }
     };
@@ -153,6 +161,77 @@ macro_rules! default_of {
 }
 pub(super) use default_of;
 
+/// What is written of a key.
+macro_rules! written_of {
+    ($self:ident, $default:ident, $own:ident, $field:ident) => {
+        $own(stringify!($field))
+    };
+    ($self:ident, $default:ident, $own:ident, $field:ident, $of:ty) => {
+        match $self.$field != $default.$field {
+            true => <$of as $crate::emit::Emit>::emit(&$self.$field),
+            false => None,
+        }
+    };
+}
+pub(super) use written_of;
+
+/// Defines how the values of an enum are read and written: a word for each, and what messages call
+/// them all.
+macro_rules! words {
+    ($name:ty, $what:literal $(, $doc:literal)?: $($word:literal => $value:ident),* $(,)?) => {
+        impl $name {
+            pub(crate) const WORDS: &[(&str, Self)] = &[$(($word, Self::$value)),*];
+
+            /// As profiles name it.
+            #[allow(dead_code)]
+            pub(crate) fn word(self) -> &'static str {
+                match self {
+                    $(Self::$value => $word,)*
+                }
+            }
+        }
+
+        impl $crate::source::read::Read for $name {
+            fn read(
+                node: &$crate::source::node::Node,
+                cx: &mut $crate::source::read::Reader<'_>,
+            ) -> Option<Self> {
+                $crate::source::read::word(node, cx, $what, Self::WORDS)
+            }
+
+            fn schema() -> serde_json::Value {
+                #[allow(unused_mut)]
+                let mut schema = serde_json::json!({ "enum": [$($word),*] });
+                $(schema["description"] = $doc.into();)?
+                schema
+            }
+        }
+
+        impl $crate::emit::Emit for $name {
+            fn emit(&self) -> Option<serde_json::Value> {
+                Some(self.word().into())
+            }
+        }
+    };
+}
+pub(super) use words;
+
+/// A word out of a few.
+pub(super) fn word<T: Copy>(
+    node: &Node,
+    cx: &mut Reader<'_>,
+    what: &str,
+    words: &[(&str, T)],
+) -> Option<T> {
+    let text = if let Value::Text(text) = &node.value { text.as_str() } else { "" };
+    if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+        return Some(*value);
+    }
+    let hint = suggest(text, words.iter().map(|(word, _)| *word));
+    cx.wrong(node, &format!("is not {what}"), &[hint]);
+    None
+}
+
 /// Notes mistakes, and knows where they are.
 pub(super) struct Reader<'a> {
     origin: &'a str,
@@ -163,6 +242,8 @@ pub(super) struct Reader<'a> {
     characters: Vec<usize>,
     /// Streams as messages call them: `stream "web"`, `stream 3`.
     streams: Vec<String>,
+    /// Of a short form: what stands at the places 1, 2, ..., for messages.
+    arguments: &'a [Argument],
     /// Of the value being read: `stream[3].vary[0].op`.
     path: String,
     pub files: &'a Files<'a>,
@@ -186,10 +267,16 @@ impl<'a> Reader<'a> {
             lines,
             characters,
             streams: Vec::new(),
+            arguments: &[],
             path: String::new(),
             files,
             mistakes: Vec::new(),
         }
+    }
+
+    /// Of a short form: places are numbers of `arguments`, from 1.
+    pub fn of_arguments(command: &'a str, arguments: &'a [Argument]) -> Self {
+        Self { arguments, ..Self::new(command, "", &|path| crate::read_text(path)) }
     }
 
     pub fn origin(&self) -> &str {
@@ -265,18 +352,20 @@ impl<'a> Reader<'a> {
             return;
         }
         let At { line, column } = self.at(offset);
-        self.mistakes.push(Diagnostic {
-            origin: self.origin.into(),
-            line,
-            column,
-            path,
-            message,
-            details,
-        });
+        let argument = offset.checked_sub(1).and_then(|i| self.arguments.get(i));
+        let origin = argument.map_or_else(
+            || self.origin.to_owned(),
+            |argument| format!("{}: {}", self.origin, argument.name),
+        );
+        let path = if self.arguments.is_empty() { path } else { String::new() };
+        self.mistakes.push(Diagnostic { origin, line, column, path, message, details });
     }
 
-    /// The stream that a path is in, and the rest.
+    /// The stream that a path is in, and the rest. In a short form, there is only one of each kind.
     fn subject<'p>(&self, path: &'p str) -> (Option<&str>, &'p str) {
+        if !self.arguments.is_empty() {
+            return (None, in_one(path));
+        }
         let split = || {
             let (index, rest) = path.strip_prefix("stream[")?.split_once(']')?;
             let stream = self.streams.get(index.parse::<usize>().ok()?)?;
@@ -434,6 +523,21 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The rest of a path to a value of a table that a short form has once, or that is an argument of
+/// its own.
+fn in_one(path: &str) -> &str {
+    let mut rest = path;
+    while let Some((table, inside)) = rest.split_once(']') {
+        let Some(("stream" | "vary" | "replay" | "template" | "pool" | "attack", _)) =
+            table.split_once('[')
+        else {
+            break;
+        };
+        rest = inside.trim_start_matches('.');
+    }
+    rest
+}
+
 /// Tables and the kinds of their values have titles: by these the classes of Python and the types of
 /// TypeScript that are generated from the schema are called.
 pub(super) fn table_schema(name: &str, doc: &[&str], fields: Vec<(&str, &[&str], Json)>) -> Json {
@@ -458,6 +562,55 @@ fn prose(doc: &[&str]) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count(pub u64);
 
+/// A whole number from `MIN` to `MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounded<const MIN: u64, const MAX: u64>(u64);
+
+/// As `T` has room for them.
+macro_rules! bounded {
+    ($($of:ty)*) => {
+        $(
+            impl<const MIN: u64, const MAX: u64> From<Bounded<MIN, MAX>> for $of {
+                fn from(Bounded(number): Bounded<MIN, MAX>) -> Self {
+                    const { assert!(MAX <= Self::MAX as u64) };
+                    number as Self
+                }
+            }
+
+            impl<const MIN: u64, const MAX: u64> From<Bounded<MIN, MAX>> for Option<$of> {
+                fn from(number: Bounded<MIN, MAX>) -> Self {
+                    Some(number.into())
+                }
+            }
+        )*
+    };
+}
+bounded!(u16 u32 u64);
+
+impl<const MIN: u64, const MAX: u64> Read for Bounded<MIN, MAX> {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let Count(number) = Count::read(node, cx)?;
+        if !(MIN..=MAX).contains(&number) {
+            let hint = match MAX >= u32::MAX.into() {
+                true => format!("expected {MIN} or more"),
+                false => format!("expected {MIN} to {MAX}"),
+            };
+            cx.report(&cx.place(node), &format!("= {number} is out of bounds"), &[hint]);
+            return None;
+        }
+        Some(Self(number))
+    }
+    fn schema() -> Json {
+        let mut schema = Count::schema();
+        schema["minimum"] = MIN.into();
+        if MAX < u64::MAX {
+            schema["maximum"] = MAX.into();
+            schema["examples"] = json!([MIN.max(MAX.min(1000))]);
+        }
+        schema
+    }
+}
+
 impl From<Count> for u64 {
     fn from(Count(count): Count) -> Self {
         count
@@ -473,6 +626,12 @@ impl From<Count> for Option<u64> {
 /// A number that may be negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Whole(pub i64);
+
+impl From<Whole> for i64 {
+    fn from(Whole(number): Whole) -> Self {
+        number
+    }
+}
 
 /// Octets, also as `"10 MB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,7 @@ use squall_units::Nanos;
 use super::{
     flows::{OneOrMore, TextTable, two_ports},
     node::Node,
-    raw::word,
-    read::{Count, Placed, Read, Reader, table},
+    read::{Bounded, Count, Placed, Read, Reader, table, words},
 };
 use crate::{At, Late, Port, Said, SpeedOf, SplitOf, TooLong};
 
@@ -26,8 +25,6 @@ table! {
         port2: Option<usize> = None,
         /// `None`: as captured.
         speed: Option<(SpeedOf, Said)> = None,
-        /// The number of frames that leave at once.
-        together: u32 = 1,
         /// How packets of the two ports are distinguished.
         split: Option<(SplitOf, Said)> = None,
         /// Other addresses in every loop of this number.
@@ -60,7 +57,7 @@ table! {
         ramp: Said,
         /// With a rate: the number of frames that leave at once, followed by the sum of their gaps.
         /// Default 1.
-        together: Count,
+        together: Bounded<1, { u32::MAX as u64 }> => u32 = 1,
         /// The longest captured gap; longer ones are shortened to it.
         longest_gap: Nanos => Option<Nanos>,
         /// When the first frame is due, after the start of the run, or after the end of the source
@@ -136,14 +133,13 @@ impl Read for EditTable {
     }
 }
 
-impl Read for TooLong {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        word(node, cx, "a known action for frames that are too long", &Self::ALL)
-    }
-    fn schema() -> Json {
-        json!({ "enum": Self::ALL.map(|(name, _)| name) })
-    }
-}
+words!(
+    TooLong,
+    "a known action for frames that are too long":
+    "skip" => Skip,
+    "truncate" => Truncate,
+    "fragment" => Fragment,
+);
 
 pub(super) fn replays(
     tables: Option<Placed<Vec<ReplayTable>>>,
@@ -233,29 +229,19 @@ fn replay(
     {
         cx.report(&table.place, "has a split, but no port2", &["try port2 = \"B\"".into()]);
     }
-    let together = match &table.together {
-        Some(Placed { value: Count(n), place }) => {
-            let fits = u32::try_from(*n).ok().filter(|n| *n > 0);
-            cx.must(place, fits, &format!("= {n} is out of range"), "expected 1 or more")
-        }
-        None => Some(1),
-    };
     let name =
         table.name.take().map_or_else(|| format!("replay {}", number + 1), |name| name.value);
     let unique = table.unique_ip.take().map(|loops| loops.value.0).filter(|loops| *loops > 0);
-    let mut replay = Replay {
+    Some(Replay {
         name,
         files,
         port: first?,
         port2,
         speed: speed.map(|(of, said)| (of, said.value)),
-        together: together?,
         split,
         unique,
         edit: table.edit.take().map_or_else(Vec::new, |edit| edit.value.0),
         at,
-        ..Replay::default()
-    };
-    table.store(&mut replay);
-    Some(replay)
+        ..table.made()
+    })
 }

@@ -537,7 +537,7 @@ fn network() -> impl Strategy<Value = Network> {
         gateway: vec![said("10.0.0.1"), said("fd00::1")],
         next_hop: None,
         mtu: Some(1400),
-        wraps: vec![said("vlan 7"), said("gre 10.0.0.1 10.0.0.2")],
+        wrap: vec![said("vlan 7"), said("gre 10.0.0.1 10.0.0.2")],
     };
     prop_oneof![Just(Network::default()), Just(full)]
 }
@@ -600,13 +600,11 @@ fn template() -> impl Strategy<Value = Template> {
                 order: [DataOrder::Circular, DataOrder::Once, DataOrder::Random]
                     [(number % 3) as usize],
             }),
-            play: Play::default(),
             start: match arrival {
                 Arrival::Weight { .. } => Nanos::ZERO,
                 _ => Nanos(port.into()),
             },
             duration: limit.filter(|_| !matches!(arrival, Arrival::Weight { .. })).map(Nanos),
-            after: None,
             stages: match arrival {
                 Arrival::Cps { cps, .. } => [(0, 0.5), (port.into(), 1.0), (7, 0.0)]
                     .map(|(lasts, share)| Stage { lasts: Nanos(lasts), to: cps * share })
@@ -616,10 +614,9 @@ fn template() -> impl Strategy<Value = Template> {
             arrival,
             limit,
             client_tcp: if udp { Tcp::default() } else { tcp.clone() },
-            server_tcp: Tcp::default(),
             tcp,
             tls,
-            at: At::default(),
+            ..Template::default()
         },
     )
 }
@@ -788,7 +785,7 @@ fn attack() -> impl Strategy<Value = Attack> {
                 inside: if all { vec![said("10.0.0.1-10.0.0.9")] } else { vec![] },
                 outside: if all { vec![said("198.18.0.0/24"), said("2001:2::1")] } else { vec![] },
                 family: all.then_some(6),
-                wraps: if all { vec![said("vlan 7")] } else { vec![] },
+                wrap: if all { vec![said("vlan 7")] } else { vec![] },
                 client_network: network.clone(),
                 server_network: network,
                 gap: gap.map(|gap| Nanos(gap.into())),

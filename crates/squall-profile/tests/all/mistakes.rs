@@ -478,7 +478,7 @@ fn a_load_that_cannot_be_is_told() {
     let network = "[flows.client_network]\nmtu = 100\ngateway = \"10.0.0.1\"\nnext_hop = \
                    \"02:00:00:00:00:01\"\n";
     let found = in_template(&ends, &format!("cps = 1\n{pool}{network}"));
-    says(&found, "flows.client_network.mtu = 100 is not an MTU");
+    says(&found, "flows.client_network.mtu = 100 is out of bounds\n  expected 576 to 65535");
     says(&found, "flows.client_network has both gateway and next_hop");
     says(
         &mistakes(&format!("{HEAD}{pool}"), Format::Toml),

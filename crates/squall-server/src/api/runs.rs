@@ -655,6 +655,7 @@ async fn capture(
             rotate_packets: new.rotate_packets,
             ring: new.ring,
             compress: new.compress,
+            ..CaptureOptions::default()
         };
         let capture = if new.write {
             kept(service, &mut capture)?;

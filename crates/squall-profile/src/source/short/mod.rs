@@ -1,0 +1,214 @@
+//! Short forms: one stream, replay, kind of flows or of attacks, from the arguments of a command.
+//!
+//! In go arguments; out comes the profile that a file would hold. They become tables of the same
+//! tree, and are read as a file is, but a mistake names the argument in the place of line and
+//! column.
+
+mod attacks;
+mod flows;
+mod replays;
+mod streams;
+
+use super::{
+    node::{Entry, Node, Value},
+    read::Reader,
+};
+use crate::{Diagnostic, Diagnostics, Profile};
+
+pub use self::{
+    attacks::attack,
+    flows::{app, http, serve},
+    replays::{conversations, replay},
+    streams::stream,
+};
+
+/// An argument as it was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Argument {
+    /// What the command calls it: `loop_delay`.
+    pub key: String,
+    /// As messages name it: `--rate`; `--vary TEXT` where there can be several.
+    pub name: String,
+    /// `None`: a flag.
+    pub text: Option<String>,
+}
+
+/// What a command line says: `command` is what messages call it.
+#[derive(Clone, Copy, Debug)]
+pub struct Short<'a> {
+    pub command: &'a str,
+    /// Addresses of the ports A, B, ...
+    pub ports: &'a [&'a str],
+    pub arguments: &'a [Argument],
+}
+
+impl<'a> Short<'a> {
+    /// Each argument, with its number from 1: the place of what it becomes.
+    fn all(&self) -> impl Iterator<Item = Numbered<'a>> + use<'a> {
+        self.arguments.iter().enumerate().map(|(i, of)| Numbered { number: i + 1, of })
+    }
+
+    /// Reads the profile with `tables`, next to that of the ports.
+    fn profile(self, tables: Table) -> Result<Profile, Diagnostics> {
+        let mut ports = Table::default();
+        for (name, address) in ["A", "B"].into_iter().zip(self.ports) {
+            ports.set(name, *address);
+        }
+        let mut all = Table::default();
+        all.set("ports", ports);
+        all.0.extend(tables.0);
+        super::read(Ok(all.into()), Reader::of_arguments(self.command, self.arguments))
+    }
+
+    fn mistake(&self, of: Numbered<'_>, message: &str, hint: &str) -> Diagnostics {
+        let origin = format!("{}: {}", self.command, of.of.name);
+        let details = if hint.is_empty() { Vec::new() } else { vec![hint.to_owned()] };
+        let message = message.to_owned();
+        Diagnostics(vec![Diagnostic { origin, message, details, ..Diagnostic::default() }])
+    }
+
+    /// Adds `NAME=VALUE` to `table`; the value is what `of` makes of it.
+    fn pair(
+        &self,
+        table: &mut Table,
+        one: Numbered<'_>,
+        of: impl FnOnce(&str, &str) -> Value,
+    ) -> Result<(), Diagnostics> {
+        match one.text().split_once('=').filter(|(name, _)| !name.is_empty()) {
+            Some((name, value)) => {
+                table.add(name, one.node(of(name, value)));
+                Ok(())
+            }
+            None => Err(self.mistake(one, "expected NAME=VALUE", "")),
+        }
+    }
+}
+
+/// An argument and its number.
+#[derive(Clone, Copy)]
+struct Numbered<'a> {
+    number: usize,
+    of: &'a Argument,
+}
+
+impl<'a> Numbered<'a> {
+    fn key(&self) -> &'a str {
+        &self.of.key
+    }
+
+    fn text(&self) -> &'a str {
+        self.of.text.as_deref().unwrap_or_default()
+    }
+
+    /// `value`, which this argument says, with all that is in it.
+    fn node(&self, value: Value) -> Node {
+        fn place(node: &mut Node, number: usize) {
+            (node.start, node.end) = (number, number);
+            match &mut node.value {
+                Value::List(items) => items.iter_mut().for_each(|item| place(item, number)),
+                Value::Table(entries) => entries.iter_mut().for_each(|entry| {
+                    entry.start = number;
+                    place(&mut entry.node, number);
+                }),
+                _ => {}
+            }
+        }
+        let mut node = Node::from(value);
+        place(&mut node, self.number);
+        node
+    }
+
+    /// Its number, with a unit after it.
+    fn unit(&self, unit: &str) -> Node {
+        self.node(format!("{} {unit}", self.text()).as_str().into())
+    }
+
+    /// What it says: true, of a flag, or its text.
+    fn said(&self) -> Node {
+        self.node(self.of.text.as_deref().map_or(Value::Bool(true), Value::from))
+    }
+}
+
+/// A table as it is put together.
+#[derive(Clone, Default)]
+struct Table(Vec<Entry>);
+
+impl Table {
+    /// Adds a value of `key`; several are a list.
+    fn add(&mut self, key: &str, value: Node) {
+        let Some(entry) = self.0.iter_mut().find(|entry| entry.key == key) else {
+            self.0.push(Entry { key: key.to_owned(), start: value.start, node: value });
+            return;
+        };
+        match &mut entry.node.value {
+            Value::List(items) => items.push(value),
+            _ => {
+                let first = entry.node.clone();
+                entry.node.value = Value::List(vec![first, value]);
+            }
+        }
+    }
+
+    /// Adds to the list at `key`.
+    fn append(&mut self, key: &str, value: Node) {
+        if !self.has(key) {
+            self.set(key, Value::List(Vec::new()));
+        }
+        self.add(key, value);
+    }
+
+    /// Sets `key`, whatever it was before.
+    fn set(&mut self, key: &str, value: impl Into<Node>) {
+        self.0.retain(|entry| entry.key != key);
+        self.add(key, value.into());
+    }
+
+    /// Sets `key` to `table`, unless that is empty.
+    fn set_some(&mut self, key: &str, table: Self) {
+        if !table.0.is_empty() {
+            self.set(key, table);
+        }
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|entry| entry.key == key)
+    }
+}
+
+/// A value that no argument says.
+impl<T: Into<Value>> From<T> for Node {
+    fn from(value: T) -> Self {
+        Self { start: 0, end: 0, value: value.into() }
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<bool> for Value {
+    fn from(truth: bool) -> Self {
+        Self::Bool(truth)
+    }
+}
+
+impl From<Table> for Value {
+    fn from(Table(entries): Table) -> Self {
+        Self::Table(entries)
+    }
+}
+
+impl<T: Into<Value>> FromIterator<T> for Value {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        Self::List(values.into_iter().map(Node::from).collect())
+    }
+}
+
+/// What is a number, as a number: the profile reads both, but says `64`, not `"64"`, in a message.
+fn scalar(text: &str) -> Value {
+    let text = text.trim();
+    let whole = text.parse::<u64>().ok().map(|number| Value::Integer(number.into()));
+    whole.or_else(|| text.parse().ok().map(Value::Float)).unwrap_or_else(|| text.into())
+}
