@@ -51,11 +51,11 @@ pub struct Args {
 }
 
 macro_rules! subcommands {
-    ($($variant:ident($module:ident), $title:literal, $help:expr;)*) => {
+    ($($variant:ident($module:ident), $title:literal, $($help:literal)+;)*) => {
         #[derive(Debug, clap::Subcommand)]
         enum Methods {
             $(
-                #[doc = $help]
+                $(#[doc = $help])+
                 $variant(OfMethod<squall_method::$module::Settings>),
             )*
             /// Compare two profiles by trials in turns, or two results: better, worse, or no difference

@@ -11,8 +11,8 @@ use crate::{
     rig::Rig,
 };
 
-/// All methods, for the macro `$then`: variant, module, title, and the help of the command line. The
-/// module has `Settings` with `quick`, and `run`.
+/// All methods, for the macro `$then`: variant, module, title, and the help of the command line, in
+/// one or more lines. The module has `Settings` with `quick`, and `run`.
 #[macro_export]
 macro_rules! each_method {
     ($then:ident) => {
@@ -34,26 +34,20 @@ macro_rules! each_method {
             Y1564(y1564), "ITU-T Y.1564: Ethernet service activation",
                 "Ethernet service activation: configuration and performance of services";
             Rfc6349(rfc6349), "RFC 6349: TCP throughput",
-                concat!(
-                    "TCP throughput: MTU, round-trip time, bottleneck, transfer time ratio, ",
-                    "efficiency, buffer delay"
-                );
+                "TCP throughput: MTU, round-trip time, bottleneck, transfer time ratio,"
+                "efficiency, buffer delay";
             Rfc9411(rfc9411), "RFC 9411: performance of network security devices",
-                concat!(
-                    "Firewalls and intrusion prevention: connections per second, throughput, ",
-                    "latency, concurrent connections, with HTTP or HTTPS"
-                );
+                "Firewalls and intrusion prevention: connections per second, throughput,"
+                "latency, concurrent connections, with HTTP or HTTPS";
             Capacity(capacity), "Capacity of devices that keep state",
-                concat!(
-                    "Connections per second and at once, goodput, and the flow table of a ",
-                    "firewall, NAT or load balancer"
-                );
+                "Connections per second and at once, goodput, and the flow table of a"
+                "firewall, NAT or load balancer";
         }
     };
 }
 
 macro_rules! methods {
-    ($($variant:ident($module:ident), $title:literal, $help:expr;)*) => {
+    ($($variant:ident($module:ident), $title:literal, $($help:literal)+;)*) => {
         /// A standard test, with its settings.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "lowercase")]
