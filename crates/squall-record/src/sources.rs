@@ -51,7 +51,7 @@ impl Record<'_> {
         });
         let mut sources: Vec<_> = all.filter_map(|(p, source)| self.source(p, source)).collect();
         if let Some(load) = &self.counted.load {
-            let of_flows = flows(load, &self.counted.kept, self.context.first_attack);
+            let of_flows = flows(load, &self.counted.kept, self.first_attack);
             let ended = |source| SourceRecord { ended_by: self.ended_by(), ..source };
             sources.extend(of_flows.into_iter().map(ended));
         }

@@ -792,8 +792,6 @@ impl Opened {
                 Nanos((verdict::behind(duration) * 1e9) as u64)
             },
         };
-        let spoken = self.session.spoken().is_some();
-        let load = self.plan.flows.as_ref().filter(|_| spoken);
         let context = Context {
             started: SystemTime::now(),
             host: squall_machine::host(),
@@ -804,7 +802,6 @@ impl Opened {
             flows,
             node: self.session.node.clone(),
             clock: self.session.clock,
-            first_attack: load.map_or(usize::MAX, |flows| flows.load.own_templates()),
         };
         let ready =
             squall_engine::ready(Arc::new(self.plan.clone()), self.ports, settings, self.readers);
@@ -1074,6 +1071,7 @@ impl Run {
         Record {
             context: &self.context,
             plan: self.running.plan(),
+            first_attack: self.first_attack(),
             counted: self.counted(true, snapshots),
             start: self.running.start(),
             duration: self.running.elapsed(),
@@ -1334,6 +1332,12 @@ impl Run {
         self.expected = asked;
     }
 
+    /// The first template of the load that stands for attacks.
+    fn first_attack(&self) -> usize {
+        let flows = self.planned.flows.as_ref().filter(|_| self.session.spoken().is_some());
+        flows.map_or(usize::MAX, |flows| flows.load.own_templates())
+    }
+
     /// Whether the run comes to an end by itself.
     fn would_end(&self) -> bool {
         let profile = &self.session.profile;
@@ -1409,6 +1413,7 @@ impl Run {
             false => Nanos(self.started_ns()),
         };
         let (start, would_end) = (self.running.start(), self.would_end());
+        let first_attack = self.first_attack();
         let mut outcome = self.running.finish()?;
         let mut replayed: Vec<Replayed> = outcome.take();
         replayed.sort_by_key(|replayed| replayed.number);
@@ -1480,6 +1485,7 @@ impl Run {
         let record = Record {
             context: &self.context,
             plan: &plan,
+            first_attack,
             counted,
             start,
             duration,
