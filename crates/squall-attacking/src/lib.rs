@@ -358,7 +358,7 @@ fn from_rules(
 fn none_chosen(said: &Attack, rules: &RuleSet, mistakes: &mut Mistakes<'_>) {
     let what = match (rules.rules.len(), rules.problems.first()) {
         (0, Some(first)) => {
-            let first = rules::told(&rules, first);
+            let first = rules::told(rules, first);
             format!("there is no rule: {} lines cannot be read\n    {first}", rules.problems.len())
         }
         (0, None) => "there is no rule".into(),

@@ -888,8 +888,9 @@ impl Worker {
                     let _ = reply.send(self.flows(from, most));
                 }
                 Message::Show(records, reply) => {
-                    let show = |source: &Box<dyn Source>| source.show(now, records.clone());
-                    let _ = reply.send(self.sources.iter().filter_map(show).collect());
+                    let sources = self.sources.iter();
+                    let shown = sources.filter_map(|source| source.show(now, records.clone()));
+                    let _ = reply.send(shown.collect());
                 }
                 Message::Finish => self.finish(now),
                 Message::Command(command) => self.apply(&command, now),

@@ -119,7 +119,7 @@ impl Record<'_> {
             self.capture.as_ref().map(|captured| captured.section(&ports, counted.accepted()));
         let end = self.end.as_ref();
         let received = |settings| received::report(settings, plan, &counted.rx, counted.running);
-        let judged = Report {
+        let sections = Report {
             schema: SCHEMA.to_owned(),
             command: context.command.clone(),
             squall_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -151,9 +151,10 @@ impl Record<'_> {
             contention: self.contention(),
             memory: self.usage.memory.clone(),
         };
+        let judged = Report { verdict: self.verdict(&sections), ..sections };
         // Streams that never came are judged, too; and criteria of streams would be read as criteria
         // of the capture, if there were one.
-        let verdict = self.verdict(&judged);
+        let verdict = Verdict { failed: self.failed(&judged), ..judged.verdict };
         let streams = judged.streams.into_iter().filter(|stream| self.shows(stream)).collect();
         Report { verdict, capture, streams, ..judged }
     }
@@ -222,15 +223,18 @@ impl Record<'_> {
 
     fn verdict(&self, report: &Report) -> Verdict {
         let by = self.end.as_ref().map_or(EndedBy::Running, |end| end.by);
-        let verdict = verdict::judge(report, &self.facts(by, report));
-        let failed = match &self.end {
+        verdict::judge(report, &self.facts(by, report))
+    }
+
+    /// Criteria that held, in words.
+    fn failed(&self, report: &Report) -> Vec<String> {
+        match &self.end {
             Some(end) if end.failed.is_empty() => {
                 end.criteria.iter().flat_map(|one| one.check(report)).collect()
             }
             Some(end) => end.failed.clone(),
-            None => verdict.failed,
-        };
-        Verdict { failed, ..verdict }
+            None => Vec::new(),
+        }
     }
 
     /// What the verdict has to know beside the report.
