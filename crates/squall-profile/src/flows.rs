@@ -191,7 +191,7 @@ impl Flows {
         &self,
         port: impl Fn(usize) -> Option<&'a str>,
     ) -> Map<String, Json> {
-        let name = |port_number: Option<usize>| port_number.and_then(&port).map(|name| json!(name));
+        let name = |of: Option<usize>| of.and_then(&port).map(|name| json!(name));
         let time = |time: Nanos| (time != Nanos::ZERO).then(|| duration(time));
         let shared = self.written(|key| match (key, self.target) {
             ("clients", _) => name(self.clients),

@@ -183,7 +183,6 @@ macro_rules! words {
             pub(crate) const WORDS: &[(&str, Self)] = &[$(($word, Self::$value)),*];
 
             /// As profiles name it.
-            #[allow(dead_code)]
             pub(crate) fn word(self) -> &'static str {
                 match self {
                     $(Self::$value => $word,)*

@@ -20,8 +20,8 @@ pub fn attack(short: Short<'_>) -> Result<Profile, Diagnostics> {
         match one.key() {
             "explain" => attack.set("sid", one.said()),
             "sid" if explained => {}
-            "option" => short.pair(&mut options, one, |_, value| value.into())?,
-            "var" => short.pair(&mut variables, one, |_, value| value.into())?,
+            "option" => short.set_pair(&mut options, one)?,
+            "var" => short.set_pair(&mut variables, one)?,
             "frames" => attack.set("live", one.node(false.into())),
             "ipv6" => attack.set("family", one.node(scalar("6"))),
             "gateway" => clients.add("gateway", one.said()),

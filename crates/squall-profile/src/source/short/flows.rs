@@ -97,10 +97,16 @@ impl<'a> Parts<'a> {
             let (key, text) = (one.key(), one.text());
             let [first, second] = &mut parts.networks;
             match key {
-                "option" => short.pair(&mut options, one, |_, value| value.into())?,
-                "tcp" => short.pair(&mut tcp, one, |_, value| value.into())?,
+                "option" => {
+                    let (name, value) = short.pair(one)?;
+                    options.add(name, one.node(value.into()));
+                }
+                "tcp" => short.set_pair(&mut tcp, one)?,
                 "tls" => parts.template.set(key, one.said()),
-                "tls_option" => short.pair(&mut tls, one, tls_option)?,
+                "tls_option" => {
+                    let (name, value) = short.pair(one)?;
+                    tls.set(name, one.node(tls_option(name, value)));
+                }
                 "content" => match text.strip_prefix('@') {
                     Some(path) => options.set("content_file", one.node(path.into())),
                     None => options.set(key, one.said()),

@@ -67,20 +67,17 @@ impl<'a> Short<'a> {
         Diagnostics(vec![Diagnostic { origin, message, details, ..Diagnostic::default() }])
     }
 
-    /// Adds `NAME=VALUE` to `table`; the value is what `of` makes of it.
-    fn pair(
-        &self,
-        table: &mut Table,
-        one: Numbered<'_>,
-        of: impl FnOnce(&str, &str) -> Value,
-    ) -> Result<(), Diagnostics> {
-        match one.text().split_once('=').filter(|(name, _)| !name.is_empty()) {
-            Some((name, value)) => {
-                table.add(name, one.node(of(name, value)));
-                Ok(())
-            }
-            None => Err(self.mistake(one, "expected NAME=VALUE", "")),
-        }
+    /// The name in `NAME=VALUE`, and the value.
+    fn pair(&self, one: Numbered<'a>) -> Result<(&'a str, &'a str), Diagnostics> {
+        let pair = one.text().split_once('=').filter(|(name, _)| !name.is_empty());
+        pair.ok_or_else(|| self.mistake(one, "expected NAME=VALUE", ""))
+    }
+
+    /// Sets what `NAME=VALUE` says; the last one counts.
+    fn set_pair(&self, table: &mut Table, one: Numbered<'a>) -> Result<(), Diagnostics> {
+        let (name, value) = self.pair(one)?;
+        table.set(name, one.node(value.into()));
+        Ok(())
     }
 }
 
@@ -211,4 +208,65 @@ fn scalar(text: &str) -> Value {
     let text = text.trim();
     let whole = text.parse::<u64>().ok().map(|number| Value::Integer(number.into()));
     whole.or_else(|| text.parse().ok().map(Value::Float)).unwrap_or_else(|| text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Form = fn(Short<'_>) -> Result<Profile, Diagnostics>;
+    /// Key and text of an argument.
+    type Given = (&'static str, &'static str);
+
+    fn read(form: Form, arguments: &[(&str, &str)]) -> Result<Profile, Diagnostics> {
+        let argument = |(key, text): &(&str, &str)| Argument {
+            key: (*key).to_owned(),
+            name: format!("--{key}"),
+            text: Some((*text).to_owned()),
+        };
+        let arguments: Vec<_> = arguments.iter().map(argument).collect();
+        form(Short { command: "squall", ports: &["loop:a", "loop:b"], arguments: &arguments })
+    }
+
+    #[test]
+    fn a_mistake_names_the_argument_in_every_form() {
+        let clients = ("clients", "10.0.0.1");
+        let forms: [(Form, &[Given], Given, &str); 5] = [
+            (replay, &[("files", "a.pcap")], ("late", "later"), "late = \"later\" is not"),
+            (replay, &[("files", "a.pcap")], ("pps_multi", "0"), "together = 0 is out of bounds"),
+            (conversations, &[("files", "a.pcap")], ("within", "soon"), "within = \"soon\" is not"),
+            (attack, &[("rules", "a.rules")], ("rate", "fast"), "rate = \"fast\" is not a number"),
+            (
+                |short| app(short, "http"),
+                &[clients, ("servers", "10.0.1.1")],
+                ("cps", "many"),
+                "cps = \"many\" is not a number",
+            ),
+        ];
+        for (form, right, wrong, expected) in forms {
+            let all = [right, &[wrong][..]].concat();
+            let found = read(form, &all).unwrap_err().to_string();
+            let (argument, _) = wrong;
+            let first = found.lines().next().unwrap_or_default();
+            assert!(first.starts_with(&format!("squall: --{argument}  ")), "{found}");
+            assert!(first.contains(expected), "{found}");
+        }
+    }
+
+    #[test]
+    fn of_a_setting_that_is_given_twice_the_last_counts() {
+        let twice = [
+            ("clients", "10.0.0.1"),
+            ("servers", "10.0.1.1"),
+            ("cps", "5"),
+            ("tcp", "mss=1000"),
+            ("tcp", "mss=1200"),
+            ("option", "header=A: 1"),
+            ("option", "header=B: 2"),
+        ];
+        let value = read(|short| app(short, "http"), &twice).unwrap().to_value();
+        let template = &value["template"][0];
+        assert_eq!(template["tcp"]["mss"], "1200");
+        assert_eq!(template["options"]["header"], serde_json::json!(["A: 1", "B: 2"]));
+    }
 }

@@ -67,7 +67,7 @@ pub fn conversations(short: Short<'_>) -> Result<Profile, Diagnostics> {
             "loopdelay_ms" => replay.set("loop_delay", one.unit("ms")),
             "loopdelay_ns" => replay.set("loop_delay", one.unit("ns")),
             key @ ("multiplier" | "delays") => replay.set(key, one.node(scalar(one.text()))),
-            "tcp" => short.pair(&mut tcp, one, |_, value| value.into())?,
+            "tcp" => short.set_pair(&mut tcp, one)?,
             key @ ("gateway" | "next_hop") => clients.add(key, one.said()),
             "gateway2" => servers.add("gateway", one.said()),
             key @ ("cps" | "topspeed" | "shortest_delay" | "loops" | "at_once" | "clients"
