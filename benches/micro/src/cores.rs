@@ -5,7 +5,7 @@
 //! Where workers got into each other's way (cache lines that go to and fro), a frame would cost
 //! more CPU time with two of them, and that figure would not double.
 
-use squall::{Format, Profile, Session, report::Report};
+use squall::{Profile, Session, report::Report};
 use squall_units::median;
 
 /// Odd, so that there is a median; with one worker and with two by turns.
@@ -85,7 +85,7 @@ fn run(address: &str, latency: bool, workers: usize) -> Result<Report, Box<dyn s
     };
     let profile =
         serde_json::json!({"ports": {"A": address}, "duration": SECONDS, "stream": streams});
-    let profile = Profile::parse(&profile.to_string(), "cores", Format::Json)?;
+    let profile = Profile::from_value(&profile, "cores")?;
     let session = Session {
         options: squall::RunOptions {
             cores: Some(workers),

@@ -13,7 +13,7 @@ use std::{hint::black_box, time::Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use squall::{Format, Profile, Session, report::Report};
+use squall::{Profile, Session, report::Report};
 use squall_measure::{Measure, Receiver};
 use squall_port::{FastClock, monotonic};
 use squall_program::{BATCH, Law, Program, Run, Scratch, Sizes, Spec, Turn, VarSpec};
@@ -274,7 +274,7 @@ fn round_trip(size: &str, frames: u64) -> Cost {
 
 /// CPU time of a run on one worker, for each frame sent.
 fn run(profile: &serde_json::Value, receive: bool) -> Cost {
-    let profile = Profile::parse(&profile.to_string(), "bench", Format::Json)?;
+    let profile = Profile::from_value(profile, "bench")?;
     let mut session = Session::new(profile);
     (session.options.receive, session.options.cores) = (Some(receive), Some(1));
     let report = session.open()?.start()?.finish()?;
@@ -295,7 +295,7 @@ fn flows(app: &str, flows: u64) -> Cost {
             "name": app, "clients": "16.0.0.0/24", "servers": "48.0.0.1", "app": app, "users": 20,
         }],
     });
-    let mut session = Session::new(Profile::parse(&profile.to_string(), "bench", Format::Json)?);
+    let mut session = Session::new(Profile::from_value(&profile, "bench")?);
     session.options.cores = Some(1);
     let report = session.open()?.start()?.finish()?;
     let load = report.flows.as_ref().and_then(|load| load.total.client.as_ref());

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use squall_method::Method;
-use squall_profile::{Format, Profile};
+use squall_profile::Profile;
 
 use squall::Error;
 
@@ -71,7 +71,7 @@ impl Between {
         if method.wants_streams() || !method.wants_flows() {
             table.insert("stream".into(), self.streams(ports));
         }
-        Ok(Profile::parse(&Value::Object(table).to_string(), origin, Format::Json)?)
+        Ok(Profile::from_value(&Value::Object(table), origin)?)
     }
 
     /// Clients on the first port, servers on the second.

@@ -29,7 +29,7 @@ use squall_method::{
     Recorded, Rig, RigLane, Runner, Second, Template, Trial, Watch,
 };
 use squall_options::{RunOptions, Time};
-use squall_profile::{Format, Mode, PacketSource, Profile, SizeLaw, Stream};
+use squall_profile::{Mode, PacketSource, Profile, SizeLaw, Stream};
 use squall_units::{Nanos, Rate, RateUnit};
 
 pub use between::Between;
@@ -477,8 +477,8 @@ impl<'a> Trials<'a> {
             "vary": template.vary,
             "rate": "1pps",
         });
-        let text = json!({"ports": Map::from_iter(ports), "stream": [stream]}).to_string();
-        let profile = Profile::parse(&text, "<method>", Format::Json);
+        let profile = json!({"ports": Map::from_iter(ports), "stream": [stream]});
+        let profile = Profile::from_value(&profile, "<method>");
         let mut streams = profile.map_err(|error| halt(error.into()))?.streams;
         streams.pop().ok_or_else(|| Halt::Usage("a template is a stream".into()))
     }
@@ -569,6 +569,8 @@ fn exact(fps: f64) -> Option<Rate> {
 
 #[cfg(test)]
 mod tests {
+    use squall_profile::Format;
+
     use super::*;
 
     #[test]
