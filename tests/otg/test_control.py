@@ -126,7 +126,8 @@ def test_timestamps_are_of_the_first_and_the_last_frame(otg):
     otg.api.set_config(config)
     otg.transmit("start")
     stamps = otg.finished("f")["f"].timestamps
-    assert stamps.last_timestamp_ns - stamps.first_timestamp_ns > 0.08e9
+    # 98 ms; after a stall frames leave at up to twice the rate.
+    assert stamps.last_timestamp_ns - stamps.first_timestamp_ns > 0.045e9
 
 
 def test_rates_are_told_while_it_sends(otg):

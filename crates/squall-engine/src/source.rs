@@ -183,7 +183,11 @@ impl Turn<'_> {
 
 /// The sending queues of a worker.
 #[derive(Default)]
-pub(crate) struct Outlets(Vec<Outlet>);
+pub(crate) struct Outlets {
+    all: Vec<Outlet>,
+    /// Sources are to be asked what they owe, because any outlet has several.
+    shared: bool,
+}
 
 /// A port's sending queue: all sources of the worker that send by the port share it.
 pub(crate) struct Outlet {
@@ -222,15 +226,16 @@ pub(crate) struct Member {
 
 impl Outlets {
     pub fn add(&mut self, outlet: Outlet) {
-        self.0.push(outlet);
+        self.all.push(outlet);
     }
 
     /// The outlet of `port`, for one more who sends by it.
     pub fn join(&mut self, port: usize) -> Option<Member> {
-        let outlet = self.0.iter().position(|outlet| outlet.port == port)?;
-        let of = &mut self.0[outlet];
+        let outlet = self.all.iter().position(|outlet| outlet.port == port)?;
+        let of = &mut self.all[outlet];
         of.members += 1;
         of.shared |= of.members > 1;
+        self.shared |= of.shared;
         of.rates.push(None);
         of.allowance = Allowance::of(None);
         Some(Member { outlet, number: of.members })
@@ -239,6 +244,7 @@ impl Outlets {
     /// The member is paced by the turn, as are others: see [`Source::owe`].
     pub fn share(&mut self, member: Member) {
         self.of_mut(member).shared = true;
+        self.shared = true;
     }
 
     /// Frames a second that the member sends where it sends fastest; `None`: not known.
@@ -258,13 +264,13 @@ impl Outlets {
     /// Whether sources are to be asked what they owe.
     #[inline]
     pub fn is_shared(&self) -> bool {
-        self.0.iter().any(|outlet| outlet.shared)
+        self.shared
     }
 
     /// The worker's turn begins at `at`; members of shared outlets have said what they owe.
     #[inline]
     pub fn begin_turn(&mut self, at: u64) {
-        for outlet in &mut self.0 {
+        for outlet in &mut self.all {
             outlet.passed = at.saturating_sub(outlet.came);
             outlet.came = at;
             outlet.auditor.pass(bin(at));
@@ -277,27 +283,27 @@ impl Outlets {
 
     /// The outlet of `port`.
     pub fn of_port(&self, port: usize) -> Option<&Outlet> {
-        self.0.iter().find(|outlet| outlet.port == port)
+        self.all.iter().find(|outlet| outlet.port == port)
     }
 
     pub fn ports(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().map(|outlet| outlet.port)
+        self.all.iter().map(|outlet| outlet.port)
     }
 
     #[inline]
     pub fn of(&self, member: Member) -> &Outlet {
-        &self.0[member.outlet]
+        &self.all[member.outlet]
     }
 
     #[inline]
     pub fn of_mut(&mut self, member: Member) -> &mut Outlet {
-        &mut self.0[member.outlet]
+        &mut self.all[member.outlet]
     }
 
     /// At most `want` slots; none where the port is full, or another's frames wait in its slots.
     #[inline]
     pub fn lend(&mut self, member: Member, want: usize) -> TxBatch<'_> {
-        let outlet = &mut self.0[member.outlet];
+        let outlet = &mut self.all[member.outlet];
         match outlet.holder {
             Some(holder) if holder != member => TxBatch::empty(),
             _ => outlet.queue.lend(want),
@@ -307,7 +313,7 @@ impl Outlets {
     /// Hands over the next `n` frames in lent slots; how many the port has taken.
     #[inline]
     pub fn send(&mut self, member: Member, n: usize) -> Result<usize, SendError> {
-        let outlet = &mut self.0[member.outlet];
+        let outlet = &mut self.all[member.outlet];
         let result = outlet.queue.send(n);
         let left = match &result {
             Ok(sent) => sent < &n,
@@ -320,7 +326,7 @@ impl Outlets {
 
     /// What waits in slots does not leave.
     pub fn release(&mut self, member: Member) {
-        let outlet = &mut self.0[member.outlet];
+        let outlet = &mut self.all[member.outlet];
         if outlet.holder == Some(member) {
             outlet.holder = None;
         }
