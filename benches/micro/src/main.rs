@@ -106,7 +106,7 @@ impl Made {
 
 struct Case {
     name: String,
-    /// Makes so many frames.
+    /// Runs with this number of frames, or for the time that they take.
     run: Box<dyn Fn(u64) -> Cost>,
 }
 

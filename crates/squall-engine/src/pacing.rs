@@ -46,9 +46,10 @@ impl PortPace {
         traffic
     }
 
-    /// Frames left at `at`, when the clock lagged by `lag`, and the first of them was due at `due`: no
-    /// later than an allowance, or the rest becomes lag before any more may follow. A sender that was stopped after it had decided
-    /// what to send sends that late, and may not add as much again at once.
+    /// Frames left at `at`, when the clock lagged by `lag`, and the first of them was due at `due`:
+    /// no later than an allowance, or the rest becomes lag before any more may follow. A sender that
+    /// was stopped after it had decided what to send sends that late, and may not add as much again
+    /// at once.
     #[inline]
     pub fn left(&self, at: u64, lag: u64, due: u64, allowance: Allowance) {
         let late = at.saturating_sub(lag).saturating_sub(due);

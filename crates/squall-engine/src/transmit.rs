@@ -609,9 +609,7 @@ impl Transmitter {
         }
     }
 
-    /// Whether the port was full and lent no slots. By itself: in the middle of a turn it costs more
-    /// instructions for each frame.
-    #[inline(never)]
+    /// Whether the port was full and lent no slots.
     fn schedule_and_fill(
         &mut self,
         turn: &mut Turn<'_>,

@@ -32,9 +32,7 @@ pub struct Load {
     pub patience: Nanos,
     pub seed: u64,
     /// Conversations that are played beside templates' flows, or instead of them: in the order of
-    /// their templates, and at most [`Part::SCRIPTS`].
-    ///
-    /// [`Part::SCRIPTS`]: crate::Part::SCRIPTS
+    /// their templates, and at most eight, as [`crate::Part`] has a bit for each.
     pub scripts: Vec<Arc<Script>>,
 }
 

@@ -104,16 +104,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// So many scripts a load has at most.
-    pub const SCRIPTS: usize = 8;
-
     pub const ALL: Self = Self { templates: true, scripts: !0 };
     pub const NOTHING: Self = Self { templates: false, scripts: 0 };
-
-    /// Conversations of script `number`.
-    pub fn script(number: usize) -> Self {
-        Self { templates: false, scripts: 1 << number }
-    }
 
     /// What belongs to either.
     #[must_use]
@@ -1556,10 +1548,7 @@ impl Clients {
     /// The conversation of a script that is due.
     #[inline]
     fn part(&self, due: Due) -> Option<&Client> {
-        let ScriptedClients { all, .. } = match self.is_scripted(due.template) {
-            true => &self.scripts[self.script_of(due.template)?],
-            false => return None,
-        };
+        let ScriptedClients { all, .. } = &self.scripts[self.script_of(due.template)?];
         Some(&all[(due.number % all.len() as u64) as usize])
     }
 

@@ -104,6 +104,10 @@ struct Count {
 }
 
 impl Count {
+    fn of(bin: u64) -> Self {
+        Self { bin, ..Self::default() }
+    }
+
     #[inline]
     fn add(&mut self, frames: u64, octets: u64) {
         self.frames += frames;
@@ -139,9 +143,15 @@ impl Auditor {
 
     #[cold]
     fn count_due(&mut self) {
-        let Count { bin, frames, octets } = std::mem::take(&mut self.due);
+        let bin = self.due.bin;
+        let due = std::mem::replace(&mut self.due, Count::of(bin));
+        self.add(DUE, &due);
+    }
+
+    fn add(&self, kind: usize, count: &Count) {
+        let Count { bin, frames, octets } = *count;
         if frames > 0 {
-            self.bins.add(bin.max(self.audit.open.load(Relaxed)), DUE, frames, octets);
+            self.bins.add(bin.max(self.audit.open.load(Relaxed)), kind, frames, octets);
         }
     }
 
@@ -150,15 +160,10 @@ impl Auditor {
     fn count(&mut self, bin: u64) {
         // What is due later has a place only when older bins have been added up.
         if self.due.bin <= self.left.bin {
-            let due = self.due.bin;
             self.count_due();
-            self.due.bin = due;
         }
-        let Count { bin: before, frames, octets } =
-            std::mem::replace(&mut self.left, Count { bin, ..Count::default() });
-        if frames > 0 {
-            self.bins.add(before.max(self.audit.open.load(Relaxed)), LEFT, frames, octets);
-        }
+        let left = std::mem::replace(&mut self.left, Count::of(bin));
+        self.add(LEFT, &left);
         if self.longest > self.bins.longest.load(Relaxed) {
             self.bins.longest.store(self.longest, Relaxed);
         }

@@ -292,7 +292,10 @@ impl Program {
         meta: &mut [TxMeta],
         places: &P,
     ) {
-        let mut stale = self.spoils();
+        if self.spoils() {
+            return self.copy_spoiled(owner, base, stride, meta, places);
+        }
+        let mut stale = false;
         places.each_meta(meta, |_, m| stale |= (m.owner != owner) | (m.mark < m.len));
         if stale {
             self.copy_stale(owner, base, stride, meta, places);
@@ -307,9 +310,6 @@ impl Program {
         meta: &mut [TxMeta],
         places: &P,
     ) {
-        if self.spoils() {
-            return self.copy_spoiled(owner, base, stride, meta, places);
-        }
         places.each_slot(base, stride, meta, |slot, m| {
             let intact = if m.owner == owner { m.mark } else { 0 };
             if intact < m.len {

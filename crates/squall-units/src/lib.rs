@@ -2,7 +2,8 @@
 //! and back.
 //!
 //! Also what crates of every row share: numbers read from octets, random numbers, divisors, medians,
-//! and the name that was probably meant. Knows nothing else of Squall. Arithmetic that decides when a frame leaves is integer arithmetic.
+//! and the name that was probably meant. Knows nothing else of Squall. Arithmetic that decides when a
+//! frame leaves is integer arithmetic.
 #![forbid(unsafe_code)]
 
 mod addr;

@@ -2,9 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::gcd;
-
-use crate::{L1_OVERHEAD, UnitError};
+use crate::{L1_OVERHEAD, UnitError, gcd};
 
 /// An exact rate: `num / den` in `unit`. Decimal input stays exact: `"33.3 pps"` is 333/10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -752,7 +752,7 @@ fn two_scripts_are_played_side_by_side() {
 
     // Who plays only one of them.
     for (number, attempted) in [(0, [6, 0]), (1, [0, 5])] {
-        let part = Part::script(number);
+        let part = Part { scripts: 1 << number, ..Part::NOTHING };
         assert_eq!([part.has(&load, 0), part.has(&load, 1)], attempted.map(|n| n > 0));
     }
 }
