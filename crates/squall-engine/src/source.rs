@@ -438,6 +438,11 @@ impl Outlet {
         Ok((self.queue.fates()?, &mut self.auditor))
     }
 
+    /// See [`TxQueue::reads_due`].
+    pub fn reads_due(&self) -> bool {
+        self.queue.reads_due()
+    }
+
     /// How many frames the port gives back, of those that it took ahead of their time.
     pub fn take_back(&mut self) -> usize {
         self.queue.take_back()

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
+    ops::Range,
     sync::Arc,
 };
 
@@ -20,7 +21,7 @@ use squall_units::{FCS_LEN, Nanos, Picos, TxMeta};
 use crate::{
     Clock, PortTx, StreamTx,
     groups::{Groups, Membership},
-    source::{Budget, Member, Outlets, Turn},
+    source::{Budget, Member, Outlet, Outlets, Turn},
     wheel::{Entry, Wheel},
 };
 
@@ -59,6 +60,8 @@ pub(crate) struct Transmitter {
     clock: Clock,
     /// Frames handed over at once.
     limit: usize,
+    /// The port reads the instant at which each frame is due.
+    instants: bool,
     senders: Vec<Sender>,
     wheel: Wheel,
     /// Streams without gaps, taking turns.
@@ -87,10 +90,12 @@ pub(crate) struct Transmitter {
 /// The batch at hand: filled, and as far as `done` sent.
 struct Hand {
     runs: Vec<InRow>,
-    /// See [`Hand::due`]. `u64::MAX`: never was due, left as soon as it could.
+    /// See [`Hand::due`].
     due: [u64; BATCH],
     len: [u32; BATCH],
     prints: [Fingerprint; BATCH],
+    /// Departure errors, on their way to a histogram.
+    errors: [u64; BATCH],
     filled: usize,
     done: usize,
 }
@@ -117,15 +122,24 @@ struct InRow {
     /// The first slot, and that behind the last.
     begin: usize,
     end: usize,
-    /// Due at equal distances: the first and the last instant say it all.
-    even: bool,
+    due: Due,
+}
+
+/// The instants of a row, in [`Hand::due`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    /// None: the frames have no gaps.
+    AtOnce,
+    /// The first and the last, with equal distances in between.
+    Evenly,
+    Each,
 }
 
 impl Hand {
-    /// When the frame in slot `i` of `row` was due; picoseconds.
+    /// When the frame in slot `i` of `row`, which has instants, was due; picoseconds.
     #[inline]
     fn due(&self, row: InRow, i: usize) -> u64 {
-        if !row.even || i == row.begin || i + 1 == row.end {
+        if row.due == Due::Each || i == row.begin || i + 1 == row.end {
             return self.due[i];
         }
         let (first, last) = (self.due[row.begin], self.due[row.end - 1]);
@@ -189,6 +203,7 @@ impl Transmitter {
             down: false,
             clock,
             limit: limit.clamp(1, BATCH),
+            instants: true,
             senders: Vec::new(),
             wheel: Wheel::new(0, 0.0),
             unpaced: VecDeque::new(),
@@ -199,6 +214,7 @@ impl Transmitter {
                 due: [0; BATCH],
                 len: [0; BATCH],
                 prints: [Fingerprint::default(); BATCH],
+                errors: [0; BATCH],
                 filled: 0,
                 done: 0,
             }),
@@ -264,6 +280,7 @@ impl Transmitter {
             .filter_map(|s| Some(s.1.asked_pps? / f64::from(s.1.program.segments()) / s.3 as f64))
             .sum();
         self.wheel = Wheel::new(streams.len(), pps);
+        self.instants = self.clock == Clock::Virtual || outlets.of(self.out).reads_due();
         self.shared_errors = streams.len() > MOST_HISTOGRAMS;
         for (number, plan, first, by) in streams {
             let i = self.take(number, plan, first, by);
@@ -467,8 +484,8 @@ impl Transmitter {
         }
         let at = self.hand.done;
         let row = self.hand.runs.iter().find(|row| (row.begin..row.end).contains(&at));
+        let row = row.filter(|row| at < self.hand.filled && row.due != Due::AtOnce);
         let first = row.map(|row| self.hand.due(*row, at));
-        let first = first.filter(|&due| at < self.hand.filled && due != u64::MAX);
         if let Some(due) = first.into_iter().chain(self.earliest()).min() {
             outlets.owe(self.out, due);
         }
@@ -522,7 +539,7 @@ impl Transmitter {
                 self.done |= turn.budget.is_spent();
                 return false;
             }
-            Clock::Real(_) => self.schedule_at(at, turn.outlets).min(end.0.saturating_sub(1)),
+            Clock::Real(_) => self.horizon(at, turn.outlets).min(end.0.saturating_sub(1)),
             Clock::Virtual => end.min(turn.until).0.saturating_sub(1),
         };
         if self.wheel.bound() > horizon && self.unpaced.is_empty() {
@@ -541,7 +558,7 @@ impl Transmitter {
 
     /// How far the schedule is at `at`.
     #[inline]
-    fn schedule_at(&self, at: Picos, outlets: &Outlets) -> u64 {
+    fn horizon(&self, at: Picos, outlets: &Outlets) -> u64 {
         if self.paced { outlets.of(self.out).traffic(at.0) } else { at.0 }
     }
 
@@ -558,7 +575,7 @@ impl Transmitter {
             self.done = true;
             return true;
         }
-        let paced = |row: &InRow| row.end > self.hand.done && self.hand.due[row.begin] != u64::MAX;
+        let paced = |row: &InRow| row.end > self.hand.done && row.due != Due::AtOnce;
         if self.hand.runs.iter().any(paced) {
             let (packets, octets) =
                 (self.hand.done..self.hand.filled).fold((0, 0), |(packets, octets), i| {
@@ -571,7 +588,7 @@ impl Transmitter {
             self.drop_hand(turn.outlets, LINK_DOWN);
         }
         let begun = !matches!(self.clock, Clock::Real(start) if now < start);
-        let horizon = self.schedule_at(at, turn.outlets).min(turn.budget.end.0.saturating_sub(1));
+        let horizon = self.horizon(at, turn.outlets).min(turn.budget.end.0.saturating_sub(1));
         let mut given_up = 0;
         while begun
             && given_up < MOST_SKIPPED
@@ -623,14 +640,13 @@ impl Transmitter {
         self.groups.clear();
         self.batch += 1;
         let most = self.limit.min(usize::try_from(budget.packets).unwrap_or(usize::MAX));
-        let mut lag = 0;
-        if self.paced {
-            let outlet = outlets.of(self.out);
+        let mut traffic = at.0;
+        if self.paced
+            && let Some(due) = self.earliest()
+        {
             // The earliest due entry bounds the backlog.
-            if let Some(due) = self.earliest() {
-                horizon = horizon.min(outlet.horizon(at.0, due));
-            }
-            lag = outlet.lag(at.0);
+            traffic = outlets.of(self.out).horizon(at.0, due);
+            horizon = horizon.min(traffic);
         }
         let batch = outlets.lend(self.out, most);
         let full = batch.is_empty() && most > 0;
@@ -648,7 +664,7 @@ impl Transmitter {
                 continue;
             }
             if matches!(s.late, Late::Drop | Late::Stretch) {
-                let skipped = s.catch_up(Picos(at.0.saturating_sub(lag)), horizon);
+                let skipped = s.catch_up(Picos(traffic), horizon);
                 if skipped > 0 {
                     *self.counters.not_sent.entry("late").or_default() +=
                         skipped * u64::from(s.weight);
@@ -670,17 +686,17 @@ impl Transmitter {
                 }
                 _ => (self.wheel.bound().min(horizon.saturating_add(1)), BATCH),
             };
-            let (count, even) = s.schedule_run(
+            let (count, due) = s.schedule_run(
                 bound,
                 most_in_a_row.min(most - n),
                 budget,
                 &mut self.hand,
                 &mut batch.meta[n..],
                 n,
-                self.clock,
+                self.instants.then_some(self.clock),
             );
             n += count;
-            self.hand.runs.push(InRow { stream: entry.stream, begin: first, end: n, even });
+            self.hand.runs.push(InRow { stream: entry.stream, begin: first, end: n, due });
             self.groups.add(self.batch, &mut s.member, entry.stream, first, count);
             Self::go_on(&mut self.senders, &mut self.wheel, &mut self.ended, i);
             if let (Clock::Virtual, Some((_, end))) = (self.clock, self.ended.last()) {
@@ -705,9 +721,11 @@ impl Transmitter {
             let first = n;
             let quota = (most / turns).max(1).min(most - n);
             n += s.schedule_unpaced(at, quota, budget, &mut self.hand, &mut batch.meta[n..], n);
-            batch.meta[first..n].iter_mut().for_each(|m| m.due = now);
+            if self.instants {
+                batch.meta[first..n].iter_mut().for_each(|m| m.due = now);
+            }
             if n > first {
-                self.hand.runs.push(InRow { stream, begin: first, end: n, even: false });
+                self.hand.runs.push(InRow { stream, begin: first, end: n, due: Due::AtOnce });
                 self.groups.add(self.batch, &mut s.member, stream, first, n - first);
             }
             if s.timeline.end() <= at && s.timeline.due().is_some() {
@@ -810,14 +828,16 @@ impl Transmitter {
         // When slot `i` had left.
         let left = |i: usize| first + each * (i + 1 - from) as u64;
         let (mut packets_of_all, mut octets_of_all) = (0, 0);
+        // Those of streams without gaps.
+        let (mut packets_at_once, mut octets_at_once) = (0, 0);
         let outlet = outlets.of_mut(self.out);
         let lag = if self.paced { outlet.lag(took) } else { 0 };
         let mut longest = 0;
-        let mut errors = [0; BATCH];
         let mut late = 0;
         // Of what has an instant: the first frame's, and the last one's.
         let (mut oldest, mut newest) = (u64::MAX, 0);
-        for &row in &self.hand.runs {
+        for row in 0..self.hand.runs.len() {
+            let row = self.hand.runs[row];
             let (begin, end) = (row.begin.max(from), row.end.min(to));
             if begin >= end {
                 continue;
@@ -835,11 +855,19 @@ impl Transmitter {
                     u64::from(s.wire_octets) * count
                 }
             };
-            let (first_due, last_due) = (self.hand.due(row, begin), self.hand.due(row, end - 1));
-            if !virtual_time && first_due != u64::MAX {
+            let packets = count * u64::from(s.weight);
+            let (mut first_due, mut last_due) = (took, took);
+            if row.due == Due::AtOnce {
+                packets_at_once += packets;
+                octets_at_once += octets;
+            } else {
+                (first_due, last_due) = (self.hand.due(row, begin), self.hand.due(row, end - 1));
+            }
+            if !virtual_time && row.due != Due::AtOnce {
                 (oldest, newest) = (oldest.min(first_due), newest.max(last_due));
                 let (a, b) = (left(begin), left(end - 1));
-                if !self.shared_errors && row.even && a >= first_due && b >= last_due {
+                let even = row.due == Due::Evenly && a >= first_due && b >= last_due;
+                if even && !self.shared_errors {
                     s.departure_error.record_evenly(
                         (a - first_due) / 1000,
                         (b - last_due) / 1000,
@@ -847,29 +875,14 @@ impl Transmitter {
                     );
                 } else {
                     for i in begin..end {
-                        errors[late] = left(i).saturating_sub(self.hand.due(row, i)) / 1000;
+                        let error = left(i).saturating_sub(self.hand.due(row, i)) / 1000;
+                        self.hand.errors[late] = error;
                         late += 1;
                     }
                     if !self.shared_errors {
-                        s.departure_error.record_all(&errors[..late]);
+                        s.departure_error.record_all(&self.hand.errors[..late]);
                         late = 0;
                     }
-                }
-            }
-            let packets = count * u64::from(s.weight);
-            if virtual_time {
-                // Nothing is late.
-            } else if first_due == u64::MAX {
-                outlet.audit_due(took, packets, octets);
-            } else if bin(first_due + lag) == bin(last_due + lag) {
-                outlet.audit_due(first_due + lag, packets, octets);
-            } else {
-                for i in begin..end {
-                    let octets = match s.fixed_len {
-                        0 => self.hand.len[i] + FCS_LEN,
-                        _ => s.wire_octets,
-                    };
-                    outlet.audit_due(self.hand.due(row, i) + lag, s.weight.into(), octets.into());
                 }
             }
             if s.weight > 1 {
@@ -888,21 +901,52 @@ impl Transmitter {
             self.counters.last = s.last_left;
         }
         if late > 0 {
-            self.counters.departure_error.record_all(&errors[..late]);
-        }
-        if oldest != u64::MAX {
-            self.audit.left_in_row((first, oldest), (took, newest), packets_of_all);
-            if self.paced {
-                outlet.left(took, lag, oldest);
-            }
+            self.counters.departure_error.record_all(&self.hand.errors[..late]);
         }
         if !virtual_time {
+            if packets_at_once > 0 {
+                outlet.audit_due(took, packets_at_once, octets_at_once);
+            }
+            if oldest != u64::MAX {
+                self.audit.left_in_row((first, oldest), (took, newest), packets_of_all);
+                if self.paced {
+                    outlet.left(took, lag, oldest);
+                }
+                if bin(oldest + lag) == bin(newest + lag) {
+                    let (packets, octets) =
+                        (packets_of_all - packets_at_once, octets_of_all - octets_at_once);
+                    outlet.audit_due(oldest + lag, packets, octets);
+                } else {
+                    Self::audit_each(&self.hand, &self.senders, from..to, lag, outlet);
+                }
+            }
             outlet.audit_left(took, packets_of_all, octets_of_all, longest);
         }
         self.counters.packets += packets_of_all;
         self.counters.octets += octets_of_all;
         if let Some(fingerprint) = &mut self.counters.fingerprint {
             self.hand.prints[from..to].iter().for_each(|p| fingerprint.merge(*p));
+        }
+    }
+
+    /// The frames in `slots` that have instants were due in several bins of the audit.
+    #[cold]
+    fn audit_each(
+        hand: &Hand,
+        senders: &[Sender],
+        slots: Range<usize>,
+        lag: u64,
+        outlet: &mut Outlet,
+    ) {
+        for row in hand.runs.iter().filter(|row| row.due != Due::AtOnce) {
+            let s = &senders[row.stream as usize];
+            for i in row.begin.max(slots.start)..row.end.min(slots.end) {
+                let octets = match s.fixed_len {
+                    0 => hand.len[i] + FCS_LEN,
+                    _ => s.wire_octets,
+                };
+                outlet.audit_due(hand.due(*row, i) + lag, s.weight.into(), octets.into());
+            }
         }
     }
 
@@ -1010,7 +1054,7 @@ impl Transmitter {
 
 /// Over the frames that other workers send, as far as the stream goes: behind its end a timeline
 /// cannot be moved.
-fn walk(timeline: &mut Timeline, sizes: &Sizes, frames: std::ops::Range<u64>) {
+fn walk(timeline: &mut Timeline, sizes: &Sizes, frames: Range<u64>) {
     for frame in frames {
         if timeline.due().is_none() {
             break;
@@ -1046,22 +1090,23 @@ impl Sender {
         hand: &mut Hand,
         meta: &mut [TxMeta],
         n: usize,
-        clock: Clock,
-    ) -> (usize, bool) {
+        instants: Option<Clock>,
+    ) -> (usize, Due) {
         let first = self.timeline.end().0;
         let bound = bound.min(self.until);
         let most = self.most(budget, most);
-        let len = self.fixed_len;
-        if let (u64::MAX, false) = (budget.octets, self.walk)
-            && let Some((count, last)) = self.timeline.run(bound, &mut meta[..most], |m, due| {
-                m.len = len;
+        let run = match instants {
+            _ if budget.octets != u64::MAX || self.walk => None,
+            None => self.timeline.run_at_once(bound, most),
+            Some(clock) => self.timeline.run(bound, &mut meta[..most], |m, due| {
                 m.due = clock.instant(Picos(due));
-            })
-        {
+            }),
+        };
+        if let Some((count, last)) = run {
             self.spend(budget, count);
             (hand.due[n], hand.due[n + count - 1]) = (first, last);
             self.take_lengths(&mut hand.len[n..n + count], meta);
-            return (count, true);
+            return (count, Due::Evenly);
         }
         let mut count = 0;
         while let Some(due) =
@@ -1069,12 +1114,14 @@ impl Sender {
         {
             let Some(len) = self.schedule(budget) else { break };
             meta[count].len = len;
-            meta[count].due = clock.instant(due);
+            if let Some(clock) = instants {
+                meta[count].due = clock.instant(due);
+            }
             hand.due[n + count] = due.0;
             hand.len[n + count] = len;
             count += 1;
         }
-        (count, false)
+        (count, Due::Each)
     }
 
     /// As [`Sender::schedule_run`], for frames that leave as soon as they can, up to the end of a
@@ -1089,11 +1136,10 @@ impl Sender {
         meta: &mut [TxMeta],
         n: usize,
     ) -> usize {
-        let count = match (budget.octets, self.walk) {
+        match (budget.octets, self.walk) {
             (u64::MAX, false) if self.timeline.is_steady() => {
                 let count = self.timeline.run_unpaced(at, self.most(budget, most));
                 self.spend(budget, count);
-                meta[..count].iter_mut().for_each(|m| m.len = self.fixed_len);
                 self.take_lengths(&mut hand.len[n..n + count], meta);
                 count
             }
@@ -1112,9 +1158,7 @@ impl Sender {
                 }
                 count
             }
-        };
-        hand.due[n..n + count].fill(u64::MAX);
-        count
+        }
     }
 
     /// Frames that may be filled before `budget` is spent, at most `most`. The one that reaches it
@@ -1134,8 +1178,7 @@ impl Sender {
         }
     }
 
-    /// Gives as many frames their lengths as there are in `lens`, and goes on behind them. One
-    /// length for all has been put into `meta` before.
+    /// Gives as many frames their lengths as there are in `lens`, and goes on behind them.
     #[inline]
     fn take_lengths(&mut self, lens: &mut [u32], meta: &mut [TxMeta]) {
         match self.fixed_len {
@@ -1143,7 +1186,7 @@ impl Sender {
                 self.program.sizes().fill(self.next, self.by, lens);
                 meta.iter_mut().zip(&*lens).for_each(|(m, len)| m.len = *len);
             }
-            len => lens.fill(len),
+            len => meta.iter_mut().zip(&mut *lens).for_each(|(m, to)| (m.len, *to) = (len, len)),
         }
         self.next += self.by * lens.len() as u64;
     }

@@ -838,6 +838,10 @@ impl TxQueue for PacketTx {
         self.slots.batch(0, n)
     }
 
+    fn reads_due(&self) -> bool {
+        false
+    }
+
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
         // Asserts that so many are lent.
         self.lent.range(n);

@@ -488,6 +488,10 @@ impl TxQueue for FaultTx {
         self.slots.batch(0, n)
     }
 
+    fn reads_due(&self) -> bool {
+        self.inner.reads_due()
+    }
+
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
         for (taken, slot) in self.lent.range(n).enumerate() {
             if self.full.hits() {

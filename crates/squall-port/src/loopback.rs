@@ -251,6 +251,10 @@ impl TxQueue for LoopTx {
         self.slots.batch(0, n)
     }
 
+    fn reads_due(&self) -> bool {
+        false
+    }
+
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
         let slots = self.lent.range(n);
         // At most what `lend` found room for, so there is room.

@@ -67,6 +67,10 @@ impl TxQueue for NullTx {
         self.slots.batch(0, self.lent)
     }
 
+    fn reads_due(&self) -> bool {
+        false
+    }
+
     #[inline]
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
         assert!(n <= self.lent, "more frames sent than lent");

@@ -190,6 +190,11 @@ impl XdpTx {
         completion.consume(to);
     }
 
+    /// Each frame's descriptor has its instant of departure, before or after it left.
+    fn has_metadata(&self) -> bool {
+        self.launch.is_some() || self.departures.is_some()
+    }
+
     fn copies(&self) -> bool {
         !self.side.umem.layout.zero_copy
     }
@@ -202,7 +207,7 @@ impl XdpTx {
         // Of frames that were dropped the kernel's word in the ring does not tell at once, but it
         // is done with them.
         let kernel = if self.copies() { from } else { self.side.ring.consumer() };
-        let with_metadata = self.launch.is_some() || self.departures.is_some();
+        let with_metadata = self.has_metadata();
         let metadata = if with_metadata { libc::XDP_TX_METADATA } else { 0 };
         self.ends.clear();
         let mut at = from;
@@ -491,6 +496,10 @@ impl TxQueue for XdpTx {
             stride: self.slots.stride,
             meta: &mut self.slots.meta[first..first + self.lent],
         }
+    }
+
+    fn reads_due(&self) -> bool {
+        self.has_metadata()
     }
 
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
