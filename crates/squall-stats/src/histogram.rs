@@ -64,27 +64,24 @@ impl Histogram {
     #[inline]
     pub fn record_all(&mut self, values: &[u64]) {
         let Some(&first) = values.first() else { return };
-        let (mut min, mut max, mut sum, mut squares) = (u64::MAX, 0, 0u64, 0u64);
+        let (mut min, mut max, mut sum, mut squares) = (first, first, 0u64, 0u64);
         // Neighbours in a batch mostly share a bin: counted apart, the same memory would be waited
         // for each time.
-        let (mut bin, mut in_bin) = (place(first), 0);
-        let (mut value, mut times) = (first, 0);
-        // One more than there are, and unlike the last, so that the last is counted too.
-        for &v in values.iter().chain([&!values[values.len() - 1]]) {
+        let (mut value, mut bin, mut in_bin) = (first, place(first), 0);
+        for &v in values {
+            sum = sum.wrapping_add(v);
+            squares = squares.wrapping_add(v.wrapping_mul(v));
             if v != value {
-                min = min.min(value);
-                max = max.max(value);
-                sum = sum.wrapping_add(value.wrapping_mul(times));
-                squares = squares.wrapping_add(value.wrapping_mul(value).wrapping_mul(times));
-                let at = place(value);
+                value = v;
+                min = min.min(v);
+                max = max.max(v);
+                let at = place(v);
                 if at != bin {
                     *self.bin_at(bin) += in_bin;
                     (bin, in_bin) = (at, 0);
                 }
-                in_bin += times;
-                (value, times) = (v, 0);
             }
-            times += 1;
+            in_bin += 1;
         }
         *self.bin_at(bin) += in_bin;
         self.count += values.len() as u64;
