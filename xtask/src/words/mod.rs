@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use squall_units::{SplitMix64, below};
 
 use crate::{generate, tidy};
 use lex::{Kind, Language, Token};
@@ -400,11 +401,11 @@ pub fn print_blocks(root: &Path, options: &[&str]) -> Result<Vec<String>, String
             .ok_or("words --blocks N [--seed S]: no number")
     };
     let n = number(options.first())? as usize;
-    let (mut state, mut reasons, mut areas) = (1, false, vec![]);
+    let (mut random, mut reasons, mut areas) = (SplitMix64(1), false, vec![]);
     let mut options = options[1..].iter();
     while let Some(option) = options.next() {
         match *option {
-            "--seed" => state = number(options.next())?,
+            "--seed" => random = SplitMix64(number(options.next())?),
             "--why" => reasons = true,
             area => areas.push(area),
         }
@@ -418,21 +419,14 @@ pub fn print_blocks(root: &Path, options: &[&str]) -> Result<Vec<String>, String
     }
     for drawn in 0..n.min(blocks.len()) {
         let left = blocks.len() - drawn;
-        blocks.swap(drawn, drawn + (splitmix(&mut state) % left as u64) as usize);
+        blocks.swap(drawn, drawn + below(random.draw(), left as u64) as usize);
         let (file, block) = blocks[drawn];
         println!("{file}:{}", block.first_line());
-        for line in block.text.lines() {
+        for line in block.text.trim_end().lines() {
             println!("    {line}");
         }
     }
     Ok(vec![])
-}
-
-fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 fn sources_in(root: &Path, areas: &[&str]) -> Result<(Words, Vec<Source>), String> {

@@ -63,7 +63,7 @@ impl Block {
             LazyLock::new(|| Regex::new(r"[a-z]+://[^ )>]+").expect("a regular expression"));
         let mut paragraphs: Vec<Paragraph> = vec![];
         let (mut open, mut code) = (false, false);
-        let mut say = |open: &mut bool, at: usize, text: &str| {
+        let mut push = |open: &mut bool, at: usize, text: &str| {
             if !std::mem::replace(open, true) {
                 paragraphs.push(Paragraph { text: String::new(), pieces: vec![] });
             }
@@ -80,10 +80,10 @@ impl Block {
                 Event::Start(Tag::Link { .. } | Tag::Emphasis | Tag::Strong)
                 | Event::End(TagEnd::Link | TagEnd::Emphasis | TagEnd::Strong) => {}
                 Event::Start(_) | Event::End(_) => open = false,
-                Event::Text(text) if !code => say(&mut open, at.start, &text),
+                Event::Text(text) if !code => push(&mut open, at.start, &text),
                 // A placeholder: the code is a word of the sentence.
-                Event::Code(_) => say(&mut open, at.start, "`"),
-                Event::SoftBreak | Event::HardBreak => say(&mut open, at.start, " "),
+                Event::Code(_) => push(&mut open, at.start, "`"),
+                Event::SoftBreak | Event::HardBreak => push(&mut open, at.start, " "),
                 _ => {}
             }
         }
@@ -148,9 +148,9 @@ pub fn blocks(text: &str, tokens: &[Token], lines: &Lines) -> Vec<Block> {
     blocks
 }
 
-/// What each line of a comment begins with; empty for comments with an end.
+/// The mark at the start of each line of a comment; empty for comments with an end mark.
 fn leader(comment: &str) -> &str {
-    let leaders = ["//!", "///", "//", "#"];
+    let leaders = ["//!", "///", "//", "#:", "#"];
     leaders.into_iter().find(|leader| comment.starts_with(leader)).unwrap_or("")
 }
 
