@@ -1,6 +1,7 @@
 //! Checks and generators of the repository: `cargo xtask TASK`.
 //!
-//! Each check returns what it found wrong as lines for a person; only `generate` changes files.
+//! Each check returns its errors as lines for a person. Only `generate` and `words --bless` change
+//! files.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,4 @@
-//! What must not be in a file of the repository: unfinished marks, paths of one machine, links that
-//! lead nowhere.
+//! Marks of unfinished work, paths of one machine, and links to files that do not exist.
 
 use std::path::Path;
 use std::process::Command;

@@ -104,7 +104,7 @@ impl<'a> Lexer<'a> {
         self.at += length;
     }
 
-    /// The length of the text up to and including `end`; of all that is left if there is none.
+    /// The length of the text up to and including `end`, or of all the remaining text without one.
     fn through(&self, from: usize, end: &str) -> usize {
         let rest = self.rest();
         rest[from..].find(end).map_or(rest.len(), |found| from + found + end.len())
