@@ -13,7 +13,7 @@ use crate::{ApplicationTest as A, Buffer, EngineVersion, Numbers, PacketTest as 
 pub struct Keyword {
     pub name: &'static str,
     /// Engines that load it: `2` Snort 2, `3` Snort 3, `S` Suricata 7 and 8, `7` or `8` only that
-    /// version of Suricata, `9` neither (suricata_or_snort2 or development versions).
+    /// version of Suricata, `9` neither (later or development versions).
     pub engines: &'static str,
     pub(crate) what: What,
 }

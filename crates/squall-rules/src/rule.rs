@@ -758,7 +758,7 @@ impl RuleBuilder {
         self.last = Some(inspection);
     }
 
-    /// Adds a step that is not a match, so that no suricata_or_snort2 option is relative to it.
+    /// Adds a step that is not a match, so that no later option is relative to it.
     pub fn plain_step(&mut self, inspection: usize, operation: Operation) {
         self.rule.inspections[inspection].steps.push(Step { option: self.option, operation });
     }
@@ -803,7 +803,7 @@ impl RuleBuilder {
         if self.rule.inspections[from].buffer != Buffer::Payload && own != Some(from) {
             return contradiction("the content before it already has a buffer");
         }
-        // Move the content at once, so that suricata_or_snort2 steps follow it in the list of its buffer.
+        // Move the content at once, so that later steps follow it in the list of its buffer.
         let step = self.rule.inspections[from].steps.remove(at);
         let to = self.inspection(buffer);
         self.rule.inspections[to].steps.push(step);

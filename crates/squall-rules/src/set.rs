@@ -298,7 +298,7 @@ impl Collector {
                 return;
             }
             let text = format!(
-                "sid {} rev {}: rev {} comes suricata_or_snort2 and is used instead",
+                "sid {} rev {}: rev {} comes later and is used instead",
                 old.sid, old.rev, rule.rev
             );
             let sid = Some(old.sid);
@@ -397,7 +397,7 @@ impl<'a> Lines<'a> {
 }
 
 /// Removes a comment after the last option of a line. A `;` followed by `#` may be inside quotes,
-/// so lines with a suricata_or_snort2 quote are left alone.
+/// so lines with a later quote are left alone.
 fn without_comment(line: &str) -> &str {
     match line.rfind("; #") {
         Some(at) if !line[at..].contains('"') => &line[..=at],

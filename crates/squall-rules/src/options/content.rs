@@ -350,7 +350,7 @@ pub(crate) fn urilen(builder: &mut RuleBuilder, value: &str) -> Parsed {
         other => return bad(format!("{} is not understood: expected norm or raw", quoted(other))),
     };
     let here = builder.inspection(buffer);
-    // Not a match, so suricata_or_snort2 options are not relative to it.
+    // Not a match, so later options are not relative to it.
     builder.plain_step(here, Operation::Size(size));
     Ok(())
 }
