@@ -1,18 +1,18 @@
-//! A receiver for tests, which shares nothing with what makes frames: octets in, the streams of
-//! both ends out. It does what Linux does, or what an evasion takes for granted.
+//! A receiver for tests, independent of the code that makes frames: turns frames into the streams
+//! of both ends. It behaves like Linux, or as an evasion assumes.
 
 use std::collections::BTreeMap;
 
 use squall_units::{be16, be32};
 
-/// What frames say, to whoever follows the standards.
+/// The data that a standard receiver takes from frames.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Heard {
-    /// Of each sender by its MAC address' last octet: the stream, or its datagrams' payloads.
+    /// By the last octet of the sender's MAC address: its stream, or the payloads of its datagrams.
     pub said: BTreeMap<u8, Vec<Vec<u8>>>,
-    /// Ends that have closed.
+    /// Ends that have sent a FIN.
     pub closed: Vec<u8>,
-    /// Packets that were not taken, and why.
+    /// The reason for each packet dropped.
     pub dropped: Vec<&'static str>,
 }
 
@@ -20,26 +20,26 @@ pub(crate) struct Heard {
 pub(crate) struct Receiver {
     routers: u8,
     heard: Heard,
-    /// By sender, identifier and protocol.
+    /// By sender, identification and protocol.
     fragments: BTreeMap<(u8, u32, u8), Vec<Fragment>>,
     streams: BTreeMap<u8, Stream>,
 }
 
-/// Offset, octets, whether more follow.
+/// Offset, octets, and the more-fragments flag.
 type Fragment = (usize, Vec<u8>, bool);
 
 #[derive(Default)]
 struct Stream {
     next: u32,
     octets: Vec<u8>,
-    /// What came early: octet and where its segment began, by distance from `next`... of the first
-    /// octet.
+    /// Octets received out of order, by distance from the first octet; each with the start of its
+    /// segment.
     early: BTreeMap<u64, (u8, u64)>,
     stamp: Option<u32>,
     fin: Option<u64>,
 }
 
-/// RFC 1071, word by word.
+/// The Internet checksum (RFC 1071), word by word.
 fn is_right(parts: &[&[u8]]) -> bool {
     let octets: Vec<u8> = parts.concat();
     let sum: u64 =
@@ -48,7 +48,7 @@ fn is_right(parts: &[&[u8]]) -> bool {
 }
 
 impl Receiver {
-    /// Packets with so small a TTL never arrive.
+    /// A receiver beyond `routers` routers, so packets with a smaller TTL do not arrive.
     pub fn behind(routers: u8) -> Self {
         Receiver { routers, ..Receiver::default() }
     }
@@ -186,7 +186,8 @@ impl Receiver {
         let end = start + payload.len() as u64;
         for (i, &octet) in payload.iter().enumerate() {
             let at = start + i as u64;
-            // What is there stays, but for what began later (BSD, and Linux where it is covered).
+            // Existing data stays unless its segment began later (BSD; Linux agrees where it is
+            // covered).
             if at >= done && stream.early.get(&at).is_none_or(|&(_, began)| start < began) {
                 stream.early.insert(at, (octet, start));
             }
@@ -203,7 +204,7 @@ impl Receiver {
             stream.next = stream.next.wrapping_add(1);
             self.heard.closed.push(from);
         }
-        // Who acknowledges has all that came so far, and no more.
+        // An acknowledgment must cover exactly the data received so far.
         let acknowledged = be32(segment, 8);
         if let Some(other) =
             self.streams.iter().find(|(mac, _)| **mac != from).map(|(_, stream)| stream)

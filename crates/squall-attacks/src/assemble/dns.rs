@@ -1,4 +1,4 @@
-//! DNS (RFC 1035), over UDP, over TCP with its length, and as multicast (RFC 6762).
+//! DNS (RFC 1035) over UDP, over TCP with a length, and as multicast (RFC 6762).
 
 use squall_rules::{Application, ApplicationTest, Buffer, End, Numbers};
 
@@ -9,7 +9,7 @@ const QUERY_ID: u16 = 0x5351;
 const A: u16 = 1;
 const NAME: &str = "www.example.com";
 
-/// A question and its answer.
+/// A query and its response.
 pub(super) fn conversation(
     application: Application,
     parts: &Parts,
@@ -34,7 +34,7 @@ pub(super) fn conversation(
 struct Wanted {
     opcode: u16,
     rcode: u16,
-    /// Of the question and of the first answer.
+    /// The type of the question and of the first answer.
     kind: u16,
 }
 
@@ -99,7 +99,7 @@ impl Message<'_> {
         let id = if self.multicast { 0 } else { QUERY_ID };
         let flags = match (self.response, self.multicast) {
             (false, true) => 0,
-            // Recursion is desired, and available.
+            // Recursion desired and available.
             (false, false) => 0x0100,
             (true, true) => 0x8400,
             (true, false) => 0x8180,
@@ -139,13 +139,13 @@ impl Message<'_> {
         Ok(all)
     }
 
-    /// The same of both messages.
+    /// The questions, equal in both messages.
     fn questions(&self) -> Result<Vec<Octets>, Impossible> {
         let mut names: Vec<&Octets> = vec![];
         for buffer in [Buffer::DnsQuery, Buffer::DnsQueryName, Buffer::MdnsQueryName] {
             for from in [End::Client, End::Server] {
                 for name in self.parts.all(buffer, from) {
-                    // What stands in another name needs no question of its own.
+                    // A name contained in another needs no separate question.
                     if names.iter().any(|other| contains(other.bytes(), name.bytes())) {
                         continue;
                     }
@@ -167,7 +167,7 @@ impl Message<'_> {
 fn record(all: &mut Octets, name: &Octets, kind: u16) {
     all.append(name);
     all.append(&number16(kind));
-    // Class IN, an hour.
+    // Class IN, TTL of an hour.
     all.append(&Octets::from(&[0, 1, 0, 0, 0x0e, 0x10]));
     let target = b"\x03ns1\x07example\x03com\0";
     let data: Vec<u8> = match kind {
@@ -189,7 +189,7 @@ fn record(all: &mut Octets, name: &Octets, kind: u16) {
     all.append(&Octets::framing(data));
 }
 
-/// A name as it is sent. A dot at an end is what stands before or after a further label.
+/// Encodes a name. A leading or trailing dot gets another label next to it.
 fn labels(name: &Octets) -> Result<Octets, Impossible> {
     let mut whole = Octets::new();
     if name.bytes().first() == Some(&b'.') {
@@ -211,7 +211,7 @@ fn labels(name: &Octets) -> Result<Octets, Impossible> {
             1..=63 => {}
             _ => return impossible("a label of a name has at most 63 octets"),
         }
-        // The dot before it is seen where its length stands.
+        // The length octet is presented as a dot, so it has the origin of the dot.
         let origin = match begin {
             0 => crate::Origin::Framing,
             _ => whole.origins()[begin - 1],

@@ -1,12 +1,11 @@
-//! Fields of binary protocols: numbers in both byte orders, lengths, choices among the numbers that
-//! a rule asks for.
+//! Fields of binary protocols: numbers in both byte orders, lengths, numbers that satisfy a rule.
 
 use squall_rules::{ApplicationTest, Buffer, End, Numbers};
 
 use super::{Impossible, Parts, merged};
 use crate::Octets;
 
-/// A message under construction; all but parts is framing.
+/// A message under construction. All octets but those of parts are framing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields(Octets);
 
@@ -52,7 +51,7 @@ impl Fields {
         self.raw(&vec![0; count])
     }
 
-    /// Its origins stay.
+    /// Appends a part with its origins.
     pub fn part(mut self, part: &Octets) -> Self {
         self.0.append(part);
         self
@@ -62,7 +61,7 @@ impl Fields {
         self.part(&fields.0)
     }
 
-    /// Zeros up to a multiple of `unit` octets.
+    /// Appends zeros up to a multiple of `unit` octets.
     pub fn align(self, unit: usize) -> Self {
         let missing = self.len().next_multiple_of(unit) - self.len();
         self.zeros(missing)
@@ -72,7 +71,7 @@ impl Fields {
         self.0.len()
     }
 
-    /// Behind its length in two octets, the first the highest.
+    /// Appends a part preceded by its length in two octets, big-endian.
     pub fn behind_be16(self, part: &Octets) -> Result<Self, Impossible> {
         let length = fits(part.len(), u16::MAX.into())? as u16;
         Ok(self.be16(length).part(part))
@@ -88,10 +87,10 @@ impl Fields {
     }
 }
 
-/// What a message may have, in octets: no rule asks for more, and turns are segmented anyhow.
+/// Longest message in octets: longer than any rule requires. TCP segments it anyway.
 const LONGEST: usize = 1 << 20;
 
-/// `length` if it is not above `most`.
+/// Returns `length` if it is at most `most`.
 pub(super) fn fits(length: usize, most: usize) -> Result<usize, Impossible> {
     if length > most {
         return Err(Impossible(format!("{length} octets do not fit into a field of {most}")));
@@ -99,7 +98,7 @@ pub(super) fn fits(length: usize, most: usize) -> Result<usize, Impossible> {
     Ok(length)
 }
 
-/// Text as UTF-16, little-endian, each octet a character.
+/// Converts text to UTF-16LE, each octet to a character.
 pub(super) fn wide(text: &Octets) -> Octets {
     let mut all = Octets::new();
     for (byte, origin) in text.bytes().iter().zip(text.origins()) {
@@ -109,7 +108,8 @@ pub(super) fn wide(text: &Octets) -> Octets {
     all
 }
 
-/// A number that all tests which `asks` finds allow: a usual one if one does, else the least.
+/// A number that satisfies all tests selected by `asks`: a usual one if possible, else the
+/// smallest.
 pub(super) fn number(
     parts: &Parts,
     asks: impl Fn(&ApplicationTest) -> Option<&Numbers>,
@@ -129,7 +129,7 @@ pub(super) fn number(
     }
 }
 
-/// Of a test that has no form of its own.
+/// Like [`number`], for an [`ApplicationTest::Other`].
 pub(super) fn other(
     parts: &Parts,
     keyword: &str,
@@ -147,14 +147,14 @@ pub(super) fn other(
     )
 }
 
-/// What is asked of an end's payload as such.
+/// The required raw payload of an end.
 pub(super) fn payload(parts: &Parts, from: End) -> Option<Octets> {
     let all = parts.all(Buffer::RawPayload, from).chain(parts.all(Buffer::Payload, from));
     let all = merged(all, b"");
     (!all.is_empty()).then_some(all)
 }
 
-/// The part, or what is usual.
+/// The part, or a default.
 pub(super) fn part_or(parts: &Parts, buffer: Buffer, from: End, usual: &str) -> Octets {
     parts.get(buffer, from).cloned().unwrap_or_else(|| Octets::from(usual))
 }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 (RFC 9112) as Suricata's parser sees it.
+//! HTTP/1.1 (RFC 9112) as parsed by Suricata.
 
 use std::io::Write;
 
@@ -7,25 +7,25 @@ use squall_rules::{ApplicationTest, Buffer, End};
 use super::{Impossible, Lines, Parts, contains, contains_nocase, find, merged, uri};
 use crate::{Octets, Origin, Turn};
 
-/// Octets of a line and of all header lines that the parser takes (libhtp's field limit), and
+/// Suricata's limits on the octets of a line and of all header lines (libhtp's field limit), and on
 /// lines.
 const LINE_LIMIT: usize = 18_000;
 const LINES_LIMIT: usize = 1_024;
-/// A body is filled up to a length that a part announces, no further than this.
+/// Bound on filling a body to an announced length.
 const FILL_LIMIT: usize = 65_536;
 
-/// A request, part by part.
+/// A request in parts.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: Octets,
-    /// As it is sent.
+    /// The raw URI.
     pub uri: Octets,
     pub protocol: Octets,
     pub lines: Vec<Line>,
     pub body: Octets,
 }
 
-/// A response, part by part.
+/// A response in parts.
 #[derive(Clone, Debug)]
 pub struct Response {
     pub protocol: Octets,
@@ -38,10 +38,10 @@ pub struct Response {
 /// A header line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Without its end.
+    /// Without the line end.
     octets: Octets,
     end: Octets,
-    /// Nothing was said of what follows: it may be continued.
+    /// The end of the line is not required, so its value may be continued.
     open: bool,
 }
 
@@ -53,17 +53,17 @@ impl Line {
         Line::whole(octets)
     }
 
-    /// As it stands, without its end.
+    /// A complete line, given without its end.
     pub fn whole(octets: Octets) -> Self {
         Line { octets, end: "\r\n".into(), open: false }
     }
 
-    /// Without its end.
+    /// The line without its end.
     pub fn octets(&self) -> &Octets {
         &self.octets
     }
 
-    /// Empty where there is no colon.
+    /// The name. Empty if there is no colon.
     pub fn name(&self) -> &[u8] {
         let octets = self.octets.bytes();
         octets
@@ -111,7 +111,7 @@ impl Default for Response {
 }
 
 impl Request {
-    /// Of the parts that the client sends.
+    /// From the parts that the client sends.
     pub fn of(parts: &Parts) -> Result<Self, Impossible> {
         let from = End::Client;
         let mut request = Request::default();
@@ -160,7 +160,7 @@ impl Request {
         Ok(request)
     }
 
-    /// Takes a request line or what is given of it; true when it has a method.
+    /// Takes a request line or a piece of one. Returns whether it has a method.
     fn first_line(&mut self, line: &Octets) -> Result<bool, Impossible> {
         let octets = line.bytes();
         if contains(octets, b"\n") {
@@ -221,7 +221,8 @@ impl Request {
                 uri::escaped(&uri::written(normalised)?)
             }
             (Some(normalised), None) => uri::written(normalised).or_else(|impossible| {
-                // Behind a question mark nothing is normalised; one fits between two patterns.
+                // After a question mark, nothing is normalized. One may be inserted between two
+                // patterns.
                 let room =
                     |at: &usize| !are_one(normalised.origins()[at - 1], normalised.origins()[*at]);
                 let queried = |at: usize| {
@@ -255,7 +256,7 @@ impl Request {
         Ok(())
     }
 
-    /// All of it.
+    /// The encoded request.
     pub fn octets(&self) -> Octets {
         let mut all = self.method.clone();
         all.append(&Octets::from(" "));
@@ -267,7 +268,7 @@ impl Request {
 }
 
 impl Response {
-    /// Of the parts that the server sends.
+    /// From the parts that the server sends.
     pub fn of(parts: &Parts) -> Result<Self, Impossible> {
         let from = End::Server;
         let mut response = Response::default();
@@ -348,7 +349,7 @@ impl Response {
             rest = tail;
         }
         if let [first, ..] = rest {
-            // The message may have blanks, which it keeps.
+            // Keep blanks within the message.
             let at = line.len() - rest.iter().map(Octets::len).sum::<usize>() - (rest.len() - 1);
             self.message =
                 if line.bytes().get(at..).is_some_and(|tail| tail.starts_with(first.bytes())) {
@@ -360,7 +361,7 @@ impl Response {
         Ok(())
     }
 
-    /// All of it.
+    /// The encoded response.
     pub fn octets(&self) -> Octets {
         let mut all = self.protocol.clone();
         all.append(&Octets::from(" "));
@@ -383,14 +384,14 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(turns)
 }
 
-/// Lines that were given as they stand, and those of which only a piece was.
+/// Header lines given completely or in part.
 struct Blocks<'p> {
     parts: &'p Parts,
     from: End,
-    /// A request or status line, or the piece of it that was given.
+    /// The given request or status line, or a piece of it.
     first_line: Option<Octets>,
     lines: Vec<Line>,
-    /// No others: all names were given.
+    /// All header names were given, so add no others.
     complete: bool,
 }
 
@@ -449,7 +450,7 @@ impl<'p> Blocks<'p> {
         let normalised = seen != Seen::AsSent;
         let block = if normalised { &with_carriage_returns(block) } else { block };
         let mut pieces = divided(split(block), normalised, self.parts.style.spaced);
-        // The empty line that ends the header is put there anyway.
+        // The empty line at the end is added anyway.
         let closed = pieces.last().is_some_and(|(piece, _)| piece.is_empty());
         if closed {
             pieces.pop();
@@ -460,10 +461,10 @@ impl<'p> Blocks<'p> {
             let asked_before = before.as_ref().and_then(asked_for);
             let asked_after = end.as_ref().and_then(asked_for);
             if piece.is_empty() {
-                // One pattern asks for both ends of lines.
+                // The same pattern requires octets on both sides of the line end.
                 let one = asked_before.is_some() && asked_before == asked_after;
                 match at {
-                    // It begins with the end of a line.
+                    // Starts with a line end.
                     0 => {
                         if self.lines.is_empty() {
                             let filler = self.filler(block);
@@ -484,7 +485,7 @@ impl<'p> Blocks<'p> {
                             "an empty line ends the header and cannot be part of it".into(),
                         ));
                     }
-                    // Between two patterns there is room for a line.
+                    // Insert a line between two patterns.
                     _ => {
                         let mut filler = self.filler(block);
                         filler.end = end.clone().unwrap_or(filler.end);
@@ -504,7 +505,7 @@ impl<'p> Blocks<'p> {
                 if asked_before.is_some() {
                     return Err(Impossible("http.header does not contain cookies".into()));
                 }
-                // A line whose name ends like theirs is seen.
+                // A line whose name ends in the required octets matches too.
                 let mut octets = Octets::from("X-");
                 octets.append(&line.octets);
                 line.octets = octets;
@@ -517,7 +518,7 @@ impl<'p> Blocks<'p> {
             if again && (seen == Seen::AsSent || line.is(b"Set-Cookie")) {
                 self.lines.push(line);
             } else if let Err(impossible) = self.add(line.clone()) {
-                // Under another name that ends like it, where nothing asks for what stands before.
+                // Prefix the name, if no pattern requires the preceding octets.
                 if asked_before.is_some() {
                     return Err(impossible);
                 }
@@ -531,7 +532,7 @@ impl<'p> Blocks<'p> {
         Ok(())
     }
 
-    /// A line that nobody asks for and nobody minds.
+    /// A line that is neither required nor unwanted.
     fn filler(&self, block: &Octets) -> Line {
         let usual = [
             ("Accept", "*/*"),
@@ -554,7 +555,7 @@ impl<'p> Blocks<'p> {
                 && !given(name)
                 && !is_unwanted(line, self.parts, self.from)
         };
-        // Something as short as "-" may be unwanted in all of them.
+        // A pattern as short as "-" may be unwanted in all of them.
         let found = lines.by_ref().take(8).find(fits);
         found.unwrap_or_else(|| Line::new("Q", "1".into()))
     }
@@ -573,14 +574,14 @@ impl<'p> Blocks<'p> {
             *there = line;
             return Ok(());
         }
-        // Lines of one name become one whose values have commas between them (RFC 9110 §5.3).
+        // Engines join lines of one name into one with comma-separated values (RFC 9110 §5.3).
         Err(Impossible(format!(
             "{} cannot occur twice in a header",
             String::from_utf8_lossy(&name)
         )))
     }
 
-    /// A piece of `\r\nName\r\nName\r\n\r\n`.
+    /// Takes a piece of `\r\nName\r\nName\r\n\r\n`.
     fn take_names(&mut self, names: &Octets) -> Result<(), Impossible> {
         let pieces = split(names);
         let begins = names.bytes().starts_with(b"\r\n");
@@ -617,7 +618,7 @@ impl<'p> Blocks<'p> {
             let line = match known {
                 Some(known) => {
                     let mut line = self.lines.remove(known);
-                    // The names' case and origin count.
+                    // Keep the case and origin of the given name.
                     let colon =
                         line.octets.bytes().iter().position(|&octet| octet == b':').unwrap_or(0);
                     let mut octets = name.clone();
@@ -639,7 +640,7 @@ impl<'p> Blocks<'p> {
         Ok(())
     }
 
-    /// All lines of the header in their order, and the body made fit for its length.
+    /// All header lines in order. Adapts the body to its length.
     fn lines(
         self,
         parts: &Parts,
@@ -655,7 +656,7 @@ impl<'p> Blocks<'p> {
             let value = padded(value, buffer)?;
             let line = Line::new(name, value.clone());
             if others.iter().any(|other| other.is(name.as_bytes())) {
-                // Both forms of the host.
+                // Covered by the other form of the host.
                 continue;
             }
             match blocks.lines.iter_mut().find(|there| there.is(name.as_bytes())) {
@@ -663,13 +664,13 @@ impl<'p> Blocks<'p> {
                 Some(there) => merge(there, name, &value)?,
             }
         }
-        // As many of them as there is room for.
+        // Add as many as fit.
         let has = |lines: &[Line], name: &str| lines.iter().any(|line| line.is(name.as_bytes()));
         let add = |others: &mut Vec<Line>, name: &str| {
             if has(&blocks.lines, name) || has(others, name) || asked {
                 return;
             }
-            // Of a response's type the first value would be a form's.
+            // Skip the first value, which is that of a form, for responses.
             let first = usize::from(from == End::Server && name == "Content-Type");
             let line = (first..)
                 .map_while(|at| usual(name.as_bytes(), at))
@@ -732,17 +733,17 @@ impl<'p> Blocks<'p> {
     }
 }
 
-/// How a block of header lines is looked at.
+/// How an engine presents a block of header lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
     AsSent,
-    /// Names and values are trimmed, a colon and a blank stand between them.
+    /// Names and values are trimmed and separated by a colon and a blank.
     Normalised,
-    /// That, and cookies are left out.
+    /// Like `Normalised`, without cookies.
     WithoutCookies,
 }
 
-/// The option or setter that asks for the first octet.
+/// The option or setter that requires the first octet.
 fn asked_for(octets: &Octets) -> Option<Origin> {
     octets
         .origins()
@@ -751,17 +752,17 @@ fn asked_for(octets: &Octets) -> Option<Origin> {
         .filter(|origin| matches!(origin, Origin::Option(_) | Origin::Setter(_)))
 }
 
-/// The same option or setter asks for both octets, so that nothing can be put between them.
+/// Whether the same option or setter requires both octets, so that nothing fits between them.
 fn are_one(first: Origin, second: Origin) -> bool {
     first == second && matches!(first, Origin::Option(_) | Origin::Setter(_))
 }
 
-/// Line feeds alone get their carriage return: without it they are not seen in http.header.
+/// Adds missing carriage returns, without which libhtp does not present the line in http.header.
 fn with_carriage_returns(block: &Octets) -> Octets {
     let mut all = Octets::new();
     for (at, (&octet, &origin)) in block.bytes().iter().zip(block.origins()).enumerate() {
         if octet == b'\n' && (at == 0 || block.bytes()[at - 1] != b'\r') {
-            // Of an expression both may be allowed.
+            // An expression may allow both.
             all.push(b'\r', Origin::Framing);
         }
         all.push(octet, origin);
@@ -769,8 +770,8 @@ fn with_carriage_returns(block: &Octets) -> Octets {
     all
 }
 
-/// Pieces in which a name with its colon is followed by another pattern: by a blank and that, or by
-/// a line of its own.
+/// Splits pieces at a header name with colon that another pattern follows: by a blank, or into
+/// separate lines.
 fn divided(
     pieces: Vec<(Octets, Option<Octets>)>,
     normalised: bool,
@@ -802,8 +803,8 @@ fn divided(
     all
 }
 
-/// Makes a line of its own of a piece of a block. The `first` piece may be the end of a line, an
-/// `open` one the beginning.
+/// Completes a piece of a block to a line. The `first` piece may be the end of a line, an `open`
+/// one the start.
 fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result<Line, Impossible> {
     let bytes = piece.bytes();
     let impossible =
@@ -815,7 +816,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
     let (name, rest) = bytes.split_at(token);
     let stands = match rest {
         [] => open && (!first || is_name(name)),
-        // Without a value a blank is seen behind it.
+        // Without a value, engines present a blank after the colon.
         [b':'] => open || !normalised,
         [b':', b' ', value @ ..] => {
             !normalised || !value.first().is_some_and(|octet| b" \t".contains(octet))
@@ -839,7 +840,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
             octets.append(&Octets::from(" "));
         }
     } else if first {
-        // In the value of a line that nobody knows.
+        // Make it the value of an unknown header.
         let lead = match bytes {
             [b':'] if !open => "X-Data: 1",
             [b':', ..] => "X-Data",
@@ -875,7 +876,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
     Ok(Line { open, ..Line::whole(octets) })
 }
 
-/// Puts the value of a buffer of its own into a line of a block.
+/// Merges the value of a dedicated buffer into a line of a block.
 fn merge(there: &mut Line, name: &str, value: &Octets) -> Result<(), Impossible> {
     if there.value() == value.bytes() {
         return Ok(());
@@ -883,7 +884,7 @@ fn merge(there: &mut Line, name: &str, value: &Octets) -> Result<(), Impossible>
     let head =
         there.octets.bytes().iter().position(|&octet| octet == b':').map_or(0, |colon| colon + 1);
     let given = there.octets.slice(head..there.octets.len());
-    // What was only put there to make a line of a name gives way.
+    // A filler that only completed the line gives way.
     let filler = given.origins().iter().all(|&origin| origin == Origin::Framing);
     if filler || there.open && value.bytes().starts_with(there.value()) {
         let mut octets = there.octets.slice(0..head);
@@ -899,7 +900,7 @@ fn merge(there: &mut Line, name: &str, value: &Octets) -> Result<(), Impossible>
     )))
 }
 
-/// Blanks at the ends of a value are trimmed: something stands around them.
+/// Engines trim blanks at the ends of a value, so put text around them.
 fn padded(value: &Octets, buffer: Buffer) -> Result<Octets, Impossible> {
     let bytes = value.bytes();
     if bytes.iter().any(|octet| b"\r\n".contains(octet)) {
@@ -920,7 +921,7 @@ fn padded(value: &Octets, buffer: Buffer) -> Result<Octets, Impossible> {
     Ok(padded)
 }
 
-/// The buffers that are the value of one line, in the usual order of lines.
+/// Buffers for the value of a single line, in the usual order of lines.
 fn dedicated(from: End) -> &'static [(Buffer, &'static str)] {
     use Buffer::*;
     match from {
@@ -949,7 +950,7 @@ fn dedicated(from: End) -> &'static [(Buffer, &'static str)] {
     }
 }
 
-/// Names that lines usually have, in their usual order, and values of which the first fits most.
+/// Usual names in their usual order, with values of which the first suits most messages.
 const USUAL: &[(&str, &[&str])] = &[
     ("Host", &["www.example.com", "192.0.2.80", "web.test"]),
     (
@@ -990,7 +991,7 @@ const USUAL: &[(&str, &[&str])] = &[
     ("Content-Length", &["0"]),
 ];
 
-/// The `at`th value that a line of that name usually has.
+/// The `at`th usual value of a line with that name.
 fn usual(name: &[u8], at: usize) -> Option<&'static str> {
     USUAL.iter().find(|usual| usual.0.as_bytes().eq_ignore_ascii_case(name))?.1.get(at).copied()
 }
@@ -1001,7 +1002,7 @@ fn order(lines: &mut [Line]) {
     });
 }
 
-/// Whether a line of ours has what must not be there.
+/// Whether a default line has unwanted contents.
 fn is_unwanted(line: &Line, parts: &Parts, from: End) -> bool {
     parts.without.iter().filter(|without| without.1 == from).any(|(buffer, _, octets)| {
         let seen = [b"\r\n", line.octets.bytes(), b"\r\n"].concat();
@@ -1028,7 +1029,7 @@ fn is_unwanted(line: &Line, parts: &Parts, from: End) -> bool {
     })
 }
 
-/// What the client's or the server's body must hold.
+/// The required contents of the client's or the server's body.
 fn body(parts: &Parts, from: End, blocks: &Blocks<'_>) -> Result<Octets, Impossible> {
     let own = match from {
         End::Client => Buffer::HttpRequestBody,
@@ -1053,7 +1054,7 @@ fn body_is_free(parts: &Parts) -> bool {
     })
 }
 
-/// Looks like header lines rather than like a body.
+/// Whether it resembles header lines rather than a body.
 fn is_lines(mut octets: &[u8]) -> bool {
     while let [b'\r', b'\n', rest @ ..] = octets {
         octets = rest;
@@ -1065,7 +1066,7 @@ fn is_lines(mut octets: &[u8]) -> bool {
     whole && octets.get(token) == Some(&b':')
 }
 
-/// Chunks and compression.
+/// Applies chunking and compression.
 fn encode(
     block: &[Line],
     others: &mut Vec<Line>,
@@ -1084,14 +1085,14 @@ fn encode(
         return Ok(());
     }
     if gzip && !body.bytes().starts_with(&[0x1f, 0x8b]) && (parts.style.gzip || is_decoded(parts)) {
-        // Which octet comes from where is lost in there.
+        // Compression mixes all octets, so they share the last origin.
         let origin = body.origins().iter().copied().max().unwrap_or(Origin::Framing);
         let mut packed = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
         let packed = packed.write_all(body.bytes()).and_then(|()| packed.finish());
         *body = Octets::of(packed.expect("a vector takes all"), origin);
     }
     if chunked {
-        // Two chunks, so that both have to be put together.
+        // Two chunks, so that the engine must join them.
         *body = super::variants::chunks(body, body.len().div_ceil(2));
         others.retain(|line| !line.is(b"Content-Length"));
     }
@@ -1104,7 +1105,7 @@ fn is_decoded(parts: &Parts) -> bool {
     })
 }
 
-/// Adds the body's length, or fits the body to the length that was asked for.
+/// Sets Content-Length, or adapts the body to a required length.
 fn length(
     block: &mut [Line],
     others: &mut Vec<Line>,
@@ -1138,7 +1139,7 @@ fn length(
         let ours = line.octets.origins()[value..].iter().all(|&origin| origin == Origin::Framing);
         if ours {
             let mut octets = line.octets.slice(0..colon);
-            // Its blank may have been asked for.
+            // The blank may be required.
             let blank = line.octets.bytes().get(colon) == Some(&b' ');
             octets.append(&if blank { line.octets.slice(colon..colon + 1) } else { " ".into() });
             octets.append(&Octets::from(body.len().to_string().as_str()));
@@ -1171,7 +1172,7 @@ fn length(
     let unwanted = is_unwanted(&line, parts, from) || complete;
     match (needed, unwanted, from) {
         (false, ..) => {}
-        // The end of the connection ends it.
+        // The end of the connection ends the body.
         (true, true, End::Server) => {}
         (true, true, End::Client) if body.is_empty() => {}
         (true, true, End::Client) => {
@@ -1193,7 +1194,7 @@ fn finish(mut all: Octets, lines: &[Line], body: &Octets) -> Octets {
     all
 }
 
-/// At blanks, without them.
+/// Splits at blanks.
 fn words(line: &Octets) -> Vec<Octets> {
     let mut words = vec![];
     let mut begin = None;
@@ -1214,7 +1215,7 @@ fn words(line: &Octets) -> Vec<Octets> {
     words
 }
 
-/// At ends of lines: each line with its end, where it has one.
+/// Splits into lines with their ends. The last may have none.
 fn split(block: &Octets) -> Vec<(Octets, Option<Octets>)> {
     let mut pieces = vec![];
     let mut begin = 0;
@@ -1227,12 +1228,12 @@ fn split(block: &Octets) -> Vec<(Octets, Option<Octets>)> {
     pieces
 }
 
-/// May stand in the name of a header (RFC 9110 §5.6.2).
+/// Whether it may occur in a header name (RFC 9110 §5.6.2).
 fn is_token(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet)
 }
 
-/// A word that is rather a name than a piece of a value.
+/// Whether a word resembles a header name rather than a piece of a value.
 fn is_name(word: &[u8]) -> bool {
     word.starts_with(b"X-")
         || USUAL.iter().any(|usual| word.len() > 3 && usual.0.as_bytes().starts_with(word))
@@ -1297,7 +1298,7 @@ mod tests {
         messages(parts).swap_remove(0)
     }
 
-    /// All octets of the rule, in their order.
+    /// All octets that the rule requires, in order.
     fn of_the_rule(parts: &Parts) -> String {
         let turns = assemble(Application::Http, parts).unwrap();
         let octets =

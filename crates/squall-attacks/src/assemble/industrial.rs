@@ -56,7 +56,7 @@ pub(super) fn modbus(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(turns)
 }
 
-/// Of the application layer: its control octet, its function, and what follows.
+/// The DNP3 application layer: control octet, function code, objects.
 pub(super) fn dnp3(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let function = number(
         parts,
@@ -92,7 +92,7 @@ pub(super) fn dnp3(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(turns)
 }
 
-/// As many frames as it takes, each with one segment of the transport function.
+/// Splits a fragment into link frames, each with one transport segment.
 fn link_frames(from: End, fragment: &Octets) -> Result<Octets, Impossible> {
     const SEGMENT: usize = 249;
     fits(fragment.len(), 2048)?;
@@ -117,7 +117,7 @@ fn link_frames(from: End, fragment: &Octets) -> Result<Octets, Impossible> {
     Ok(all.done())
 }
 
-/// CRC-16/DNP: reflected, 0x3d65, complemented.
+/// CRC-16/DNP: polynomial 0x3d65, reflected and complemented.
 fn checksum(octets: &[u8]) -> u16 {
     !octets.iter().fold(0_u16, |crc, octet| {
         (0..8).fold(crc ^ u16::from(*octet), |crc, _| {
@@ -185,7 +185,7 @@ pub(super) fn enip(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         _ => (Fields::new(), Fields::new()),
     };
     turns.push(Turn::new(End::Client, encapsulated(command, session, 0, asked)?));
-    // To close a session is not answered.
+    // UnRegisterSession has no reply.
     if command != 0x66 && command != 0 {
         turns.push(Turn::new(End::Server, encapsulated(command, session, status, answered)?));
     }
@@ -252,7 +252,7 @@ fn identity_item(parts: &Parts, name: Option<&Octets>) -> Result<Fields, Impossi
     Ok(Fields::new().le16(1).le16(0x0c).le16(item.len() as u16).fields(item))
 }
 
-/// A service of a class, and its answer.
+/// A service request to a class and its reply.
 fn cip(parts: &Parts, command: u16) -> Result<(Fields, Fields), Impossible> {
     let asked = parts.tests.iter().find_map(|test| match test {
         ApplicationTest::CipService(numbers) => Some(numbers.as_slice()),
@@ -296,7 +296,7 @@ fn cip(parts: &Parts, command: u16) -> Result<(Fields, Fields), Impossible> {
     Ok((items(request)?, items(response)?))
 }
 
-/// A logical segment of a path, of eight or sixteen bits.
+/// A logical path segment of 8 or 16 bits.
 fn segment(kind: u8, number: u64) -> Fields {
     match u8::try_from(number) {
         Ok(number) => Fields::of(&[kind, number]),

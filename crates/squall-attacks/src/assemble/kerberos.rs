@@ -1,4 +1,4 @@
-//! Kerberos 5 (RFC 4120): a ticket is asked for, and granted or refused.
+//! Kerberos 5 (RFC 4120): a request for a ticket, and the reply or an error.
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
@@ -51,7 +51,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(vec![Turn::new(End::Client, framed(request)?), Turn::new(End::Server, framed(response)?)])
 }
 
-/// Components of a name: each part is one.
+/// The components of a name: one for each part.
 fn names(parts: &Parts, buffer: Buffer, usual: &str) -> Vec<Octets> {
     let mut all: Vec<Octets> =
         parts.all(buffer, End::Client).chain(parts.all(buffer, End::Server)).cloned().collect();
@@ -82,7 +82,7 @@ impl Asked {
         ]);
         let mut fields = vec![node(0xa1, [plain(2, &[5])]), node(0xa2, [plain(2, &[kind])])];
         if let Some(said) = &self.said {
-            // Preauthentication of some kind.
+            // Preauthentication data of some type.
             let value = node(0xa2, [node(4, [said.clone()])]);
             fields.push(node(0xa3, [sequence([sequence([node(0xa1, [plain(2, &[2])]), value])])]));
         }

@@ -1,4 +1,4 @@
-//! LDAP (RFC 4511): an operation and what it answers.
+//! LDAP (RFC 4511): a request and its responses.
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
@@ -75,7 +75,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
             let usual = [Octets::from("cn=user,dc=example,dc=com")];
             let asks_entry =
                 answered == Some(ENTRY.into()) || payload(parts, End::Server).is_some();
-            // With what says that it is done.
+            // The final SearchResultDone counts too.
             let wanted =
                 count.map_or(0, |count| count as usize).max(if asks_entry { 2 } else { 0 });
             while answers.len() + 1 < wanted {

@@ -1,5 +1,5 @@
-//! Mail: SMTP (RFC 5321), POP3 (RFC 1939) and IMAP (RFC 9051), and the message in them (RFC 5322,
-//! RFC 2045).
+//! Mail: SMTP (RFC 5321), POP3 (RFC 1939) and IMAP (RFC 9051), with the message (RFC 5322, RFC
+//! 2045).
 
 use squall_rules::{Application, ApplicationTest, Buffer, End};
 
@@ -8,10 +8,10 @@ use super::{Impossible, Mime, Parts, contains, merged};
 use crate::{Octets, Origin, Turn};
 
 const BOUNDARY: &str = "----=_Part_51_8.23";
-/// Octets of a line that is not encoded (RFC 5322 §2.1.1).
+/// Longest unencoded line (RFC 5322 §2.1.1).
 const LINE_LIMIT: usize = 998;
 
-/// A mail is sent, or fetched.
+/// Sends or fetches a mail.
 pub(super) fn conversation(
     application: Application,
     parts: &Parts,
@@ -60,14 +60,14 @@ fn smtp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let data = talk.steps.len();
     talk.steps.push(Step { command: all, answer: line("250 2.0.0 Ok: queued as 51") });
     talk.step("QUIT", "221 2.0.0 Bye");
-    // A payload with the look of a message's line is in the message already.
+    // A payload that resembles a header line is in the message already.
     if !contains_payload(&talk.steps[data].command, parts, from) {
         talk.payloads(parts);
     }
     talk.turns(parts)
 }
 
-/// An address between angle brackets, unless it has them.
+/// Puts an address in angle brackets unless it has some.
 fn bracketed(value: &Octets) -> Octets {
     match contains(value.bytes(), b"<")
         || contains(value.bytes(), b">")
@@ -119,7 +119,7 @@ fn contains_payload(said: &Octets, parts: &Parts, from: End) -> bool {
     payloads.peek().is_some() && payloads.all(|payload| contains(said.bytes(), payload.bytes()))
 }
 
-/// Without the server's payloads, where its message has them.
+/// Removes the server's payloads if its message contains them.
 fn client_only(parts: &Parts, inside: bool) -> Parts {
     let mut left = parts.clone();
     if inside {
@@ -128,8 +128,7 @@ fn client_only(parts: &Parts, inside: bool) -> Parts {
     left
 }
 
-/// A message with what is asked for in its header, its text and its attachments. Ends with an end
-/// of line.
+/// A message with the required header, text and attachments. Ends with a line end.
 fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     let mut all = Octets::new();
     let header: &[(Buffer, &str, &str)] = &[
@@ -150,7 +149,7 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
             values.push(usual.into());
         }
         for value in &values {
-            // Long lines of a header are folded by nobody here: what is asked for stands as it is.
+            // Do not fold long header lines, to keep required octets adjacent.
             all.append(&joined(&[
                 &format!("{name}: ").as_str().into(),
                 one_line(buffer, value)?,
@@ -221,7 +220,7 @@ fn file_name(parts: &Parts, from: End) -> Result<Option<Octets>, Impossible> {
     }))
 }
 
-/// How an attachment is encoded, and its lines without the last end.
+/// Encodes an attachment. Returns the name of the encoding and the lines without the last line end.
 fn encoded(data: &Octets, how: Mime) -> Result<(&'static str, Octets), Impossible> {
     match how {
         Mime::Base64 => Ok(("base64", base64(data))),
@@ -235,7 +234,7 @@ fn encoded(data: &Octets, how: Mime) -> Result<(&'static str, Octets), Impossibl
             });
             let lines = bytes.split(|&octet| octet == b'\n');
             let long = lines.clone().any(|line| line.len() > LINE_LIMIT);
-            // Engines do not take the second dot away.
+            // Engines do not undo dot-stuffing.
             let dotted =
                 lines.into_iter().any(|line| line.starts_with(b".") || line.starts_with(b"--"));
             match bare || long || dotted {
@@ -246,7 +245,7 @@ fn encoded(data: &Octets, how: Mime) -> Result<(&'static str, Octets), Impossibl
     }
 }
 
-/// Lines of 76 signs; each has the origin of the octets in it that come from the furthest.
+/// Lines of 76 characters. Each has the greatest origin of the octets it encodes.
 pub(super) fn base64(data: &Octets) -> Octets {
     const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut all = Octets::new();
@@ -264,14 +263,14 @@ pub(super) fn base64(data: &Octets) -> Octets {
             let padding = sign > chunk.len();
             let octet =
                 if padding { b'=' } else { SIGNS[(number >> (18 - 6 * sign) & 63) as usize] };
-            // The first sign is of the first octet alone, each other of two.
+            // The first character encodes one octet, each other two.
             all.push(octet, origin(sign.saturating_sub(1)).max(origin(sign)));
         }
     }
     all
 }
 
-/// Ends of lines stay where they are both signs, all other controls are escaped (RFC 2045 §6.7).
+/// Line ends stay, all other control characters are escaped (RFC 2045 §6.7).
 fn quoted_printable(data: &Octets) -> Octets {
     let bytes = data.bytes();
     let mut all = Octets::new();
@@ -288,7 +287,7 @@ fn quoted_printable(data: &Octets) -> Octets {
         let last = bytes.get(at + 1).is_none_or(|&next| next == b'\r');
         let plain = match bytes[at] {
             b' ' | b'\t' => !last,
-            // A dot at the beginning of a line would be doubled, two hyphens could be a boundary.
+            // A leading dot would be doubled; leading hyphens could form a boundary.
             b'.' | b'-' => column > 0,
             octet => octet.is_ascii_graphic() && octet != b'=',
         };
@@ -305,12 +304,12 @@ fn quoted_printable(data: &Octets) -> Octets {
         column += length;
         at += 1;
     }
-    // The end of line before the boundary is not of the file.
+    // A soft line break: the line end before the boundary does not belong to the file.
     all.append(&"=".into());
     all
 }
 
-/// With a second dot before each line that begins with one (RFC 5321 §4.5.2).
+/// Doubles leading dots (RFC 5321 §4.5.2).
 fn stuffed(message: &Octets) -> Octets {
     let mut all = Octets::new();
     for (at, (&octet, &origin)) in message.bytes().iter().zip(message.origins()).enumerate() {
@@ -322,7 +321,7 @@ fn stuffed(message: &Octets) -> Octets {
     all
 }
 
-/// Looks like a line of a message's header.
+/// Whether it resembles a header line of a message.
 fn is_header(octets: &[u8]) -> bool {
     let names = [
         "From:",

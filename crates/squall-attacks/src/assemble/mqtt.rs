@@ -106,7 +106,7 @@ impl Talk<'_> {
         self.parts.get(buffer, End::Client)
     }
 
-    /// No properties, where the version has such.
+    /// Empty properties if the version has them.
     fn properties(&self) -> Fields {
         if self.version == 5 { Fields::of(&[0]) } else { Fields::new() }
     }
@@ -193,7 +193,7 @@ impl Talk<'_> {
     }
 }
 
-/// The length in seven bits an octet (§2.1.4).
+/// Remaining length with seven bits per octet (§2.1.4).
 fn packet(first: u8, body: Fields) -> Result<Octets, Impossible> {
     let mut length = fits(body.len(), 1 << 20)?;
     let mut header = Fields::of(&[first]);

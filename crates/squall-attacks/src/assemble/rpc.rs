@@ -60,8 +60,8 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
                 talk.write(&"text".into())?;
             }
         }
-        // NULL has no arguments; of those with a name it follows the directory; others have a
-        // handle at least.
+        // NULL has no arguments. Procedures on names take the directory and the name, others at
+        // least a handle.
         Some(0) => talk.both(0, Fields::new(), Fields::new())?,
         Some(procedure @ (8..=13)) => talk.both(procedure, of_name(&name)?.zeros(24), failed())?,
         Some(procedure) => talk.both(procedure, handle().zeros(24), failed())?,
@@ -91,7 +91,7 @@ impl Talk {
             .be32(PROGRAM)
             .be32(self.version)
             .be32(procedure)
-            // AUTH_UNIX: a stamp, a host, a user, a group.
+            // AUTH_UNIX: stamp, host, user, group.
             .be32(1)
             .be32(28)
             .be32(0x51)
@@ -111,7 +111,7 @@ impl Talk {
             .fields(results);
         for (from, message) in [(End::Client, call), (End::Server, reply)] {
             let length = fits(message.len(), 1 << 20)? as u32;
-            // The last fragment of a record.
+            // Marks the last fragment of a record.
             let octets = if self.over_tcp {
                 Fields::new().be32(0x8000_0000 | length).fields(message)
             } else {
@@ -145,12 +145,12 @@ fn of_name(name: &Octets) -> Result<Fields, Impossible> {
     Ok(handle().be32(length).part(name).align(4))
 }
 
-/// A handle, no attributes.
+/// A reply with a handle and no attributes.
 fn looked_up() -> Fields {
     Fields::new().be32(0).fields(handle()).be32(0).be32(0)
 }
 
-/// Nobody may do that.
+/// A reply with NFS3ERR_ACCES.
 fn failed() -> Fields {
     Fields::new().be32(13).be32(0).be32(0)
 }

@@ -1,5 +1,5 @@
-//! Protocols of few messages: TFTP (RFC 1350), PostgreSQL's, IKE (RFC 2409, RFC 7296), RFB (RFC
-//! 6143), RDP's first octets, BitTorrent's distributed table.
+//! Protocols with few messages: TFTP (RFC 1350), PostgreSQL, IKE (RFC 2409, RFC 7296), RFB (RFC
+//! 6143), RDP's connection request, BitTorrent DHT.
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
@@ -114,7 +114,7 @@ pub(super) fn ike(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         }
         let responds = from == End::Server;
         let empty = Octets::framing([0; 8]);
-        // Whoever begins does not know the other's, unless a rule asks for it.
+        // The initiator does not know the responder's SPI, unless a rule requires it.
         let second =
             if responds || either(Buffer::IkeResponderSpi).is_some() { &responder } else { &empty };
         let flags = match (newer, responds) {
@@ -136,7 +136,7 @@ pub(super) fn ike(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(turns)
 }
 
-/// One proposal: AES, SHA-2 or SHA-1, a group of 2048 bits.
+/// One proposal: AES, SHA-2 or SHA-1, a 2048-bit group.
 fn proposal(newer: bool) -> Octets {
     if newer {
         let transforms: [&[u8]; 4] = [
@@ -168,7 +168,7 @@ fn proposal(newer: bool) -> Octets {
     Fields::new().be32(1).be32(1).fields(proposal).done()
 }
 
-/// Engines show these octets as digits.
+/// Parses hexadecimal digits, in which engines present these octets.
 fn from_hexadecimal(text: &Octets) -> Result<Octets, Impossible> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let mut all = Octets::new();
@@ -220,7 +220,7 @@ pub(super) fn rfb(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     turns.push(Turn::new(End::Client, Octets::framing([1])));
     turns.push(Turn::new(End::Server, welcome.done()));
     if let Some(said) = payload(parts, End::Client) {
-        // Text that was cut.
+        // ClientCutText.
         turns.push(Turn::new(End::Client, Fields::of(&[6, 0, 0, 0]).behind_be32(&said)?.done()));
     }
     if let Some(said) = payload(parts, End::Server) {
@@ -229,7 +229,7 @@ pub(super) fn rfb(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(turns)
 }
 
-/// A connection is asked for and confirmed (X.224 in TPKT).
+/// Connection request and confirm (X.224 in TPKT).
 pub(super) fn rdp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let cookie = payload(parts, End::Client).unwrap_or_else(|| "Cookie: mstshash=user\r\n".into());
     let ended = Fields::new().part(&cookie).raw(if cookie.bytes().ends_with(b"\r\n") {

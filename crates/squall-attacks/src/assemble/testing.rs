@@ -1,4 +1,4 @@
-//! What tests of several protocols ask.
+//! Helpers for tests of several protocols.
 
 use squall_rules::{Application, Buffer, End};
 

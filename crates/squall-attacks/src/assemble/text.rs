@@ -1,4 +1,4 @@
-//! Further protocols of lines: FTP (RFC 959), Telnet (RFC 854), NNTP (RFC 3977), IRC (RFC 2812).
+//! Other text protocols: FTP (RFC 959), Telnet (RFC 854), NNTP (RFC 3977), IRC (RFC 2812).
 
 use squall_rules::{Application, ApplicationTest, Buffer, End};
 
@@ -47,7 +47,7 @@ fn ftp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
             None => talk.steps.insert(talk.middle, Step { command: said, answer }),
         }
     } else if parts.tests.contains(&ApplicationTest::FtpBounce) {
-        // A port of somebody who is no end of this.
+        // A port of a third host.
         talk.steps
             .insert(talk.middle, Step::new("PORT 192,0,2,99,4,1", "200 PORT command successful"));
     }
@@ -63,7 +63,7 @@ fn login() -> Talk {
     talk
 }
 
-/// What a command cannot be without.
+/// The required argument of a command.
 fn argument(command: &[u8]) -> Option<&'static str> {
     match command.to_ascii_uppercase().as_slice() {
         b"USER" => Some("anonymous"),
@@ -91,8 +91,7 @@ fn code(command: &[u8]) -> &'static str {
     }
 }
 
-/// A file is fetched, or stored, over a connection of its own, of which the server says the port
-/// (RFC 2428).
+/// Fetches or stores a file over a data connection to a port that the server announces (RFC 2428).
 pub(super) fn file(parts: &Parts) -> Result<Assembled, Impossible> {
     const PORT: u16 = 50_021;
     let from = if parts.sends(End::Client) && !parts.sends(End::Server) {
@@ -123,7 +122,7 @@ pub(super) fn file(parts: &Parts) -> Result<Assembled, Impossible> {
     let said = joined(&[command, &" ".into(), one_line(Buffer::FileName, name)?, &"\r\n".into()]);
     talk.steps.insert(4, Step { command: said, answer: line("150 Opening data connection.") });
     let mut turns = talk.turns(&Parts::default())?;
-    // No farewell: the connection stays while the file is on its way.
+    // Omit QUIT, since the control connection stays open during the transfer.
     turns.truncate(turns.len() - 2);
     let data = [Buffer::FileData, Buffer::Payload, Buffer::RawPayload];
     let data = merged(data.into_iter().flat_map(|buffer| parts.all(buffer, from)), b"");
@@ -135,7 +134,7 @@ pub(super) fn file(parts: &Parts) -> Result<Assembled, Impossible> {
 }
 
 fn telnet(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
-    // DO terminal type, WILL echo, WILL suppress go-ahead; and the same from the other end.
+    // DO terminal type, WILL echo, WILL suppress go-ahead; and the replies of the client.
     let mut turns = vec![
         Turn::new(End::Server, Octets::framing([255, 253, 24, 255, 251, 1, 255, 251, 3])),
         Turn::new(End::Client, Octets::framing([255, 252, 24, 255, 253, 1, 255, 253, 3])),

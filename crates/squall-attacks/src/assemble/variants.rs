@@ -1,7 +1,7 @@
-//! Other ways to say the same in HTTP: what an engine normalises looks as before, what looks at
-//! octets as they are sent is evaded.
+//! Variants of HTTP messages: equal after an engine's normalization, different for a matcher of raw
+//! octets.
 //!
-//! Each works on messages that were assembled; whether a rule still matches is the examiner's word.
+//! They transform assembled messages. The examiner decides whether a rule still matches.
 
 use std::io::Write;
 
@@ -10,29 +10,28 @@ use squall_rules::End;
 use super::{find, uri};
 use crate::{Octets, Origin, Turn};
 
-/// A way to say a message otherwise.
+/// A variant form of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Variant {
-    /// Letters, digits and dots of the URI as `%41`.
+    /// Encode letters, digits and dots of the URI as `%41`.
     EscapedUri,
-    /// Letters of the path as `%u0041`.
+    /// Encode letters of the path as `%u0041`.
     EscapedUriUnicode,
-    /// `/./` for each slash of the path.
+    /// Replace each slash of the path by `/./`.
     DotSegments,
-    /// `/x/../` for the first slash of the path.
+    /// Replace the first slash of the path by `/x/../`.
     ParentSegments,
-    /// Two slashes for each of the path.
+    /// Double each slash of the path.
     DoubleSlashes,
-    /// Backslashes for slashes of the path, but the first.
+    /// Replace slashes of the path other than the first by backslashes.
     Backslashes,
-    /// Names of headers in mixed case. Where a rule asks for a name in its case, it does not match
-    /// any more.
+    /// Change the case of header names. A rule that tests for a name in its case no longer matches.
     MixedCase,
-    /// Values of headers begin on a line of their own (obsolete since RFC 7230).
+    /// Fold header lines after the colon (obsolete since RFC 7230).
     FoldedHeaders,
-    /// Bodies in chunks of three octets.
+    /// Send bodies in chunks of three octets.
     ChunkedBody,
-    /// Bodies of responses compressed.
+    /// Compress bodies of responses.
     GzipBody,
 }
 
@@ -66,7 +65,7 @@ impl Variant {
 }
 
 impl Variant {
-    /// In a sentence.
+    /// Description for help texts.
     pub fn does(self) -> &'static str {
         match self {
             Variant::EscapedUri => "escapes letters, digits and dots of the URI: %41",
@@ -85,7 +84,7 @@ impl Variant {
     }
 }
 
-/// The turns with each message of HTTP said in another way; turns that are none are as before.
+/// Applies the variant to all HTTP messages. Other turns stay.
 pub fn applied(variant: Variant, turns: Vec<Turn>) -> Vec<Turn> {
     let vary = |mut turn: Turn| {
         if let Some(octets) = message(variant, &turn) {
@@ -96,7 +95,7 @@ pub fn applied(variant: Variant, turns: Vec<Turn>) -> Vec<Turn> {
     turns.into_iter().map(vary).collect()
 }
 
-/// `None`: it is no message, or nothing in it can be said so.
+/// `None` if the turn is not a message or has nothing to change.
 fn message(variant: Variant, turn: &Turn) -> Option<Octets> {
     let octets = &turn.octets;
     let first_end = find(octets.bytes(), b"\r\n")?;
@@ -173,7 +172,7 @@ fn request_line(variant: Variant, line: &Octets) -> Option<Octets> {
     Some(all)
 }
 
-/// `header` begins with the end of the first line and ends with that of its last one.
+/// `header` starts with the end of the first line and ends with that of the last.
 fn lines(variant: Variant, header: &Octets) -> Octets {
     let mut all = Octets::new();
     let mut in_name = false;
@@ -185,7 +184,7 @@ fn lines(variant: Variant, header: &Octets) -> Octets {
             b':' if in_name => {
                 in_name = false;
                 all.push(octet, origin);
-                // Nothing is folded where there is no value.
+                // Only fold lines with a value.
                 if variant == Variant::FoldedHeaders && header.bytes()[at + 1..].starts_with(b" ") {
                     all.extend(b"\r\n", Origin::Framing);
                 }
@@ -202,7 +201,7 @@ fn lines(variant: Variant, header: &Octets) -> Octets {
     all
 }
 
-/// Header and body with the body in another coding.
+/// Header and body with another encoding of the body.
 fn coded(
     variant: Variant,
     request: bool,
@@ -229,7 +228,7 @@ fn coded(
             "Transfer-Encoding: chunked\r\n".into()
         }
     };
-    // The coding stands where the length stood.
+    // Replace Content-Length by the encoding.
     let mut all = header.clone();
     if let Some(at) = find(&lower, b"\r\ncontent-length:") {
         let end = at + 2 + find(&lower[at + 2..], b"\r\n")? + 2;

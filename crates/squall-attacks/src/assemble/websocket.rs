@@ -1,4 +1,4 @@
-//! WebSocket (RFC 6455), and HTTP/2 (RFC 9113) as one who knows that the other speaks it.
+//! WebSocket (RFC 6455), and HTTP/2 (RFC 9113) with prior knowledge.
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
@@ -64,7 +64,7 @@ const SETTINGS: u8 = 4;
 const END_HEADERS: u8 = 4;
 const END_STREAM: u8 = 1;
 
-/// A request and its response on the first stream.
+/// A request and its response on stream 1.
 pub(super) fn http2(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let client = requested(parts)?;
     let server = responded(parts)?;
@@ -141,7 +141,7 @@ fn responded(parts: &Parts) -> Result<Fields, Impossible> {
     message(&lines, body.as_ref())
 }
 
-/// Header lines that have a buffer of their own, and those that are asked for as lines.
+/// Header fields with dedicated buffers, and those given as lines.
 fn named_lines(
     lines: &mut Vec<(Octets, Octets)>,
     parts: &Parts,
@@ -192,7 +192,7 @@ fn split_lines(block: &Octets) -> Vec<Octets> {
 fn message(lines: &[(Octets, Octets)], body: Option<&Octets>) -> Result<Fields, Impossible> {
     let mut block = Fields::new();
     for (name, value) in lines {
-        // A literal that is not put into the table (RFC 7541 §6.2.2), in plain octets.
+        // A literal without indexing and without Huffman coding (RFC 7541 §6.2.2).
         block = block.byte(0).fields(string(name)?).fields(string(value)?);
     }
     let flags = END_HEADERS | if body.is_none() { END_STREAM } else { 0 };
@@ -215,7 +215,7 @@ fn message(lines: &[(Octets, Octets)], body: Option<&Octets>) -> Result<Fields, 
     }
 }
 
-/// Behind its length as RFC 7541 §5.1 writes it.
+/// A string preceded by its length (RFC 7541 §5.1, §5.2).
 fn string(text: &Octets) -> Result<Fields, Impossible> {
     let length = fits(text.len(), 16_000)?;
     if length < 127 {
@@ -273,7 +273,7 @@ mod tests {
         parts.push(Buffer::HttpRequestBody, End::Client, "x=1".into());
         let turns = http2(&parts).unwrap();
         let bytes = turns[2].octets.bytes();
-        // The acknowledgment of settings; then headers, then the body.
+        // SETTINGS acknowledgment, then HEADERS, then DATA.
         let length = usize::from(bytes[10]) * 256 + usize::from(bytes[11]);
         assert_eq!(bytes[12..18], [HEADERS, END_HEADERS, 0, 0, 0, 1]);
         assert!(super::super::contains(&bytes[18..18 + length], b"\x05:path\x05/evil"));

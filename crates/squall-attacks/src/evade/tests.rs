@@ -28,7 +28,7 @@ fn hear(frames: &[wire::Frame], routers: u8) -> Heard {
     Receiver::behind(routers).hear(frames.iter().map(|f| &f.octets[..]))
 }
 
-/// What the turns say of both ends' streams.
+/// The expected stream of each end.
 fn streams(turns: &[(End, Vec<u8>)]) -> Vec<Vec<u8>> {
     [End::Client, End::Server]
         .map(|end| turns.iter().filter(|t| t.0 == end).flat_map(|t| t.1.clone()).collect())
@@ -81,7 +81,7 @@ fn every_way_is_the_same_stream_to_an_honest_receiver_and_other_packets_on_the_w
     }
 }
 
-/// Of each frame with data: how far it begins behind the first octet, and its octets.
+/// For each frame with data, its offset and octets.
 fn client_data(evasion: Evasion, payload: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let talk = exchange(Transport::Tcp, &[(End::Client, payload.to_vec())]);
     let settings = Settings { evasions: vec![evasion], ..Settings::default() };

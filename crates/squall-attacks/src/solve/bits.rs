@@ -1,4 +1,4 @@
-//! Who must have been there before: rules that set what another asks for.
+//! Finds the rules that set the bits another rule tests.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use squall_rules::{BitVerb, Bits, Comparison, IntValue, IntVerb, Protocol, Rule,
 use super::ends;
 use super::plan;
 
-/// Ways to set what one rule asks for, at most.
+/// Bound on the ways to set the bits of one rule.
 const MOST_WAYS: usize = 8;
-/// Rules that hang on each other, at most.
+/// Bound on the length of a chain of setters.
 const DEEPEST: usize = 6;
 
-/// Of each bit the rules that set it.
+/// The rules that set each bit.
 #[derive(Debug, Default)]
 pub(super) struct Setters {
     flow: BTreeMap<String, Vec<usize>>,
@@ -20,12 +20,12 @@ pub(super) struct Setters {
     int: BTreeMap<String, Vec<(usize, u32)>>,
 }
 
-/// What is played before a rule.
+/// Rules to play before a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Before {
     /// In the same flow, in this order.
     pub flow: Vec<usize>,
-    /// In flows before it, between the same hosts.
+    /// In earlier flows between the same hosts.
     pub host: Vec<usize>,
 }
 
@@ -62,8 +62,8 @@ impl Setters {
         setters
     }
 
-    /// Ways to meet what `rule` asks of bits, the likeliest first; `Err` names a bit that nobody
-    /// sets.
+    /// Ways to satisfy the bits that `rule` tests, the most likely first. `Err` names a bit that no
+    /// rule sets.
     pub(super) fn before(&self, rules: &RuleSet, rule: usize) -> Result<Vec<Before>, String> {
         self.ways(rules, rule, &mut vec![rule])
     }
@@ -75,7 +75,7 @@ impl Setters {
         above: &mut Vec<usize>,
     ) -> Result<Vec<Before>, String> {
         let rule = &rules.rules[index];
-        // Each is asked for, and each has some who set it.
+        // All conditions must hold, and each has alternatives.
         let mut asked: Vec<(Vec<Before>, bool)> = vec![];
         for bits in &rule.bits {
             match &bits.is {
@@ -129,7 +129,7 @@ impl Setters {
                         | IntVerb::IsNot => 1,
                         _ => continue,
                     };
-                    // What the rule itself adds comes with its own match.
+                    // The rule's own match provides its own increment.
                     let setters = self.int.get(name).map_or(&[][..], Vec::as_slice);
                     let times = |by: u32| needed.div_ceil(by.max(1)).clamp(1, 256) as usize;
                     let others = setters
@@ -161,7 +161,7 @@ impl Setters {
                     push_once(&mut before.host, setter);
                 }
                 for &setter in &way.flow {
-                    // Counted ones stand several times within one way, others once in all.
+                    // A counting setter occurs several times within a way, others only once.
                     if !before.flow.contains(&setter)
                         || way.flow.iter().filter(|&&other| other == setter).count() > 1
                     {
@@ -196,7 +196,7 @@ impl Setters {
             (!same_flow || share_a_flow(rule, other)) && !sets_what_must_not_be(rule, other)
         });
         let mut ways = vec![];
-        // Deeper down fewer: there are as many ways as all of them multiplied.
+        // Fewer alternatives at deeper levels, since their numbers multiply.
         for (setter, times) in fitting.take((MOST_WAYS >> (above.len() - 1)).max(1)) {
             above.push(setter);
             let before = self.ways(rules, setter, above);
@@ -205,7 +205,7 @@ impl Setters {
                 if same_flow {
                     way.flow.extend(std::iter::repeat_n(setter, times));
                 } else {
-                    // Whatever that one needs is found again when it is played.
+                    // Its own setters are found when it is played.
                     way = Before { flow: vec![], host: vec![setter] };
                 }
                 ways.push(way);
@@ -215,7 +215,7 @@ impl Setters {
     }
 }
 
-/// How far a setter is from what is said anyway: of the same protocol, of few parts, silent.
+/// The cost of a setter: another protocol, an alert of its own, many steps.
 fn effort(rule: &Rule, setter: &Rule) -> (bool, bool, bool, usize) {
     let of = plan::applications(rule);
     let theirs = plan::applications(setter);
@@ -251,7 +251,7 @@ fn share_a_flow(rule: &Rule, setter: &Rule) -> bool {
         && ends::endpoints_of(&both, 0, &ends::Hosts::default()).is_some()
 }
 
-/// `isnotset` of one, `set` of the other.
+/// Whether the setter sets a bit that the rule requires to be unset.
 fn sets_what_must_not_be(rule: &Rule, setter: &Rule) -> bool {
     let not: Vec<&String> = rule
         .bits

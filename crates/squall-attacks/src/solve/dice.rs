@@ -1,8 +1,8 @@
-//! Chance that is a function of a seed.
+//! Pseudorandom numbers from a seed.
 
 use squall_units::mix;
 
-/// Numbers in a row, all a function of a seed.
+/// A sequence of numbers, determined by the seed.
 #[derive(Clone, Debug)]
 pub(super) struct Dice {
     seed: u64,
@@ -19,7 +19,7 @@ impl Dice {
         mix(self.seed, self.thrown)
     }
 
-    /// Below `count`; 0 of nothing.
+    /// A number below `count`, or 0 if `count` is 0.
     pub(super) fn below(&mut self, count: usize) -> usize {
         match count {
             0 => 0,
@@ -31,7 +31,7 @@ impl Dice {
         &from[self.below(from.len())]
     }
 
-    /// Small letters.
+    /// Random lower-case letters.
     pub(super) fn letters(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| b'a' + self.below(26) as u8).collect()
     }

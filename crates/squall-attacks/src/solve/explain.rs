@@ -1,4 +1,4 @@
-//! How a rule was solved, told: each octet with where it comes from.
+//! Explains solutions: the origin of each octet.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -9,21 +9,21 @@ use super::bits::Before;
 use super::{Best, Settings, Solution, Solver, Unsolved};
 use crate::{Exchange, Origin};
 
-/// A solution, told.
+/// An explained solution.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     pub gid: u32,
     pub sid: u32,
     pub msg: String,
     pub strategy: String,
-    /// Ways that were tried.
+    /// Number of ways tried.
     pub attempts: u32,
-    /// Sids of the rules that are played before, in their order.
+    /// Sids of the rules played before, in order.
     pub setters: Vec<u32>,
     pub flows: Vec<FlowTold>,
 }
 
-/// What became of a rule that was not solved, told.
+/// An explained failure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Shortfall {
     pub gid: u32,
@@ -31,15 +31,15 @@ pub struct Shortfall {
     pub msg: String,
     pub reason: String,
     pub text: String,
-    /// The option without which it would match, or of which nothing was made, as it stands in the
-    /// rule.
+    /// The text of the option without which the closest attempt would match, or for which nothing
+    /// could be made.
     pub option: Option<String>,
-    /// What came nearest; nothing, where nothing was made.
+    /// The closest attempt, if any.
     pub strategy: Option<String>,
     pub flows: Vec<FlowTold>,
 }
 
-/// A flow, told.
+/// An explained flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowTold {
     pub transport: String,
@@ -48,29 +48,29 @@ pub struct FlowTold {
     pub turns: Vec<TurnTold>,
 }
 
-/// What one end sends at once, told.
+/// An explained turn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TurnTold {
     /// `client` or `server`.
     pub from: &'static str,
     pub octets: usize,
-    /// What its headers have that is not usual.
+    /// Header fields with other values than the default.
     pub headers: Vec<String>,
-    /// Neighbours of one origin.
+    /// Runs of octets with the same origin.
     pub runs: Vec<Run>,
 }
 
-/// Octets of one origin.
+/// Octets with the same origin.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
-    /// From the turn's first octet.
+    /// Offset within the turn.
     pub at: usize,
-    /// As a rule would write them: what is no plain text in hexadecimal between bars.
+    /// In rule syntax: hexadecimal between bars for anything other than printable text.
     pub octets: String,
     pub origin: String,
 }
 
-/// Tells how `solution` came to be.
+/// Explains `solution`.
 pub fn explain(rules: &RuleSet, solution: &Solution) -> Explanation {
     let rule = &rules.rules[solution.rule];
     Explanation {
@@ -93,8 +93,8 @@ pub fn explain(rules: &RuleSet, solution: &Solution) -> Explanation {
     }
 }
 
-/// Tells why there is no solution. Of what was made and does not match, the option is sought
-/// without which it would: each is left out in turn, and the rest examined.
+/// Explains why there is no solution. For an attempt that does not match, leaves out one option at
+/// a time and examines the rest, to find the option that fails.
 pub fn explain_unsolved(
     rules: &RuleSet,
     unsolved: &Unsolved,
@@ -119,7 +119,7 @@ pub fn explain_unsolved(
     }
 }
 
-/// The first option without which what was made matches.
+/// The first option without which the attempt matches.
 fn culprit(rules: &RuleSet, rule: usize, best: &Best, engine: EngineVersion) -> Option<u16> {
     let options = u16::try_from(rules.rules[rule].options.len()).ok()?;
     (0..options).find(|&option| {
@@ -140,7 +140,7 @@ fn culprit(rules: &RuleSet, rule: usize, best: &Best, engine: EngineVersion) -> 
     })
 }
 
-/// The rule without what one of its options asks for.
+/// Removes the tests of one option.
 fn leave_out(rule: &mut Rule, option: u16) {
     rule.packet.retain(|test| test.option != option);
     rule.application.retain(|test| test.option != option);
@@ -156,7 +156,7 @@ fn leave_out(rule: &mut Rule, option: u16) {
     }
 }
 
-/// An option as it stands in its rule.
+/// The text of an option.
 fn told(rule: &Rule, option: u16) -> Option<&str> {
     rule.options
         .get(usize::from(option))

@@ -1,9 +1,8 @@
-//! The octets of one buffer: what a rule asks of it, placed one after the other, with a search back
-//! where it does not fit.
+//! Lays out the octets of one buffer: places a rule's steps one after the other, with backtracking.
 //!
-//! A buffer is a row of cells, each a set of octets that may stand there. A content narrows cells
-//! to its octets, an expression to its classes, a number to its digits; where a set would become
-//! empty another place is tried. What is left open in the end is free.
+//! A buffer is a sequence of cells, each a set of possible octets. A content narrows cells to its
+//! octets, an expression to its classes, a number to its digits. If a set becomes empty, another
+//! position is tried. Cells without constraints are filled at the end.
 
 use std::collections::HashSet;
 
@@ -19,44 +18,44 @@ use super::number;
 use crate::regex::{ByteSet, Choices, Constraints, Expression, Held, Sampled};
 use crate::{Octets, Origin};
 
-/// Octets of one buffer at most: what a datagram holds, and enough for every stream.
+/// Longest buffer: fits a datagram, and suffices for streams.
 const LONGEST: usize = 65_000;
 
-/// Octets of a number at most.
+/// Longest number in digits.
 const MOST_DIGITS: usize = 23;
 
-/// Steps of one buffer at most: each is a call within the one before.
+/// Bound on the steps of a buffer, since each adds a level of recursion.
 const MOST_STEPS: usize = 256;
 
-/// What is asked of a buffer.
+/// The requirements for a buffer.
 pub(super) struct Wish<'a> {
     pub steps: &'a [Step],
-    /// Octets it may have, beside what steps say.
+    /// Allowed lengths, in addition to the steps.
     pub size: Numbers,
     pub style: Style,
-    /// What `base64_decode` is to decode.
+    /// The data that `base64_decode` must produce.
     pub decoded: Option<Octets>,
-    /// Octets that must stand at the beginning.
+    /// Octets that must be at the start.
     pub lead: Octets,
-    /// A message that the octets are laid upon, instead.
+    /// A message to place the octets on instead.
     pub form: Option<&'a Form>,
     pub variables: usize,
 }
 
-/// What may stand where nothing is asked for, and between what does not belong together.
+/// Filler between and around contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     /// Letters.
     Plain,
     /// `name: value` lines.
     Lines,
-    /// One line of text: as `Plain`, without anything between.
+    /// One line of text: like `Plain`, without separators.
     Text,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// No place was found for this option.
+    /// No position was found for this option.
     NoRoom {
         option: u16,
     },
@@ -68,14 +67,14 @@ pub(super) enum Failed {
     },
 }
 
-/// What was laid out.
+/// A laid-out buffer.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub octets: Octets,
     pub variables: Vec<Option<u64>>,
 }
 
-/// The octets for `wish`, in the `attempt`th way. Takes from `budget` for each place that it tries.
+/// Lays out `wish` in the `attempt`th variant. Each position tried costs from `budget`.
 pub(super) fn lay_out(
     wish: &Wish<'_>,
     expressions: &Expressions,
@@ -127,7 +126,7 @@ pub(super) fn lay_out(
     }
 }
 
-/// What is asked of octets that are there already, but for a part that may be anything.
+/// Requirements for existing octets, of which a range is free.
 pub(super) struct Over<'a> {
     pub steps: &'a [Step],
     pub octets: &'a Octets,
@@ -135,7 +134,7 @@ pub(super) struct Over<'a> {
     pub variables: usize,
 }
 
-/// The octets with what is asked for put into the hole, as far as it is not there already.
+/// Places the steps in the hole unless the octets satisfy them already.
 pub(super) fn lay_over(
     over: &Over<'_>,
     expressions: &Expressions,
@@ -189,15 +188,15 @@ pub(super) fn lay_over(
     search.place(0, state).map(|layout| layout.octets)
 }
 
-/// A step with where its cursor comes from.
+/// A step and its dependence.
 #[derive(Clone, Copy)]
 struct Ordered<'a> {
     step: &'a Step,
-    /// It begins anew: no step before it says where it stands.
+    /// Starts a chain: its position does not depend on an earlier step.
     first: bool,
 }
 
-/// A number of the payload that goes into a variable.
+/// A number of the payload that is extracted to a variable.
 struct Kept<'a> {
     at: usize,
     count: usize,
@@ -206,11 +205,10 @@ struct Kept<'a> {
     option: u16,
 }
 
-/// Steps that hang on each other stay together; of those that do not, first come those that leave
-/// the least choice.
+/// Keeps dependent steps together, and orders independent chains by their freedom, the least first.
 fn order(steps: &[Step], attempt: u32) -> Vec<Ordered<'_>> {
     let mut chains: Vec<Vec<&Step>> = vec![];
-    // Sizes come first: what must be the end needs to know where that is.
+    // Sizes first, since contents at the end depend on them.
     let (sizes, others): (Vec<&Step>, Vec<&Step>) =
         steps.iter().partition(|step| matches!(step.operation, Operation::Size(_)));
     for step in others {
@@ -259,7 +257,7 @@ fn begins_anew(step: &Step) -> bool {
 #[derive(Clone, Copy)]
 struct Cell {
     set: ByteSet,
-    /// The octet of the set that is best.
+    /// The preferred octet of the set.
     wanted: Option<u8>,
     origin: Origin,
 }
@@ -272,29 +270,29 @@ impl Cell {
     }
 }
 
-/// What is put where nothing is asked for.
+/// Filler for free octets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Filler {
     Letters,
-    /// All octets alike.
+    /// All octet values equally often.
     Noise,
-    /// One letter.
+    /// A single letter.
     Same,
 }
 
-/// Where a text that an expression matches lies in a buffer.
+/// The position of an expression's text in a buffer.
 struct Text {
-    /// Of its first octet.
+    /// Position of its first octet.
     base: usize,
-    /// Where the match was to begin: octets before it are framing or free.
+    /// Start of the match. Octets before it are framing or free.
     start: usize,
-    /// Octets of a line's end that were put before the match.
+    /// Octets of a line end inserted before the match.
     separated: usize,
     option: u16,
 }
 
 impl Text {
-    /// The state with the text in it; `None` if it does not go there.
+    /// Adds the text to the state. `None` if it does not fit.
     fn put<'a>(
         &self,
         state: &State<'a>,
@@ -309,7 +307,7 @@ impl Text {
             let was = state.cells.get(self.base + at);
             let bound = slot.same_as.is_some() || repeated.contains(&at);
             let set = if bound { ByteSet::of(slot.preferred) } else { slot.allowed };
-            // Outside of the match the canvas is as it was.
+            // Outside of the match, the canvas keeps its origins.
             let (set, wanted, origin) = match was {
                 Some(was) if was.set == set => (set, was.wanted, was.origin),
                 None if self.base + at < self.start => {
@@ -349,27 +347,27 @@ impl Text {
     }
 }
 
-/// What must not be found.
+/// A content that must not occur.
 #[derive(Clone)]
 struct Forbidden<'a> {
     content: &'a Content,
     from: usize,
-    /// Behind the last octet of the window.
+    /// End of the window, exclusive.
     to: Option<usize>,
 }
 
 #[derive(Clone)]
 struct State<'a> {
     cells: Vec<Cell>,
-    /// Behind the match before.
+    /// End of the previous match.
     cursor: usize,
-    /// Octets of the buffer.
+    /// Length of the buffer.
     least: usize,
     most: usize,
     sizes: Numbers,
     variables: Vec<Option<u64>>,
     forbidden: Vec<Forbidden<'a>>,
-    /// Of places behind the last cell: what may stand there, if anything does.
+    /// Constraints on positions after the last cell, if they come to exist.
     later: Vec<(usize, ByteSet)>,
     filler: Filler,
 }
@@ -387,8 +385,7 @@ impl State<'_> {
         }
     }
 
-    /// Narrows the cells from `at` on; `false` where nothing is left of one, or the buffer becomes
-    /// too long.
+    /// Narrows the cells from `at` on. Returns false if a set becomes empty or the buffer too long.
     fn narrow(&mut self, at: usize, cells: impl ExactSizeIterator<Item = Cell>) -> bool {
         let end = at + cells.len();
         if end > self.most || end > LONGEST {
@@ -413,7 +410,7 @@ impl State<'_> {
             if cell.set != set || cell.wanted.is_none() {
                 let wanted =
                     [new.wanted, cell.wanted].into_iter().flatten().find(|&octet| set.has(octet));
-                // The narrower of two says where it comes from, and of equals the first.
+                // The narrower set determines the origin; on a tie, the first.
                 let origin =
                     if set == cell.set && !cell.is_free() { cell.origin } else { new.origin };
                 *cell = Cell { set, wanted, origin };
@@ -440,13 +437,13 @@ struct Search<'s, 'a> {
     attempt: u32,
     dice: &'s mut Dice,
     budget: &'s mut u64,
-    /// Of the step that came deepest.
+    /// The failure of the step that was reached last.
     failed: Failed,
     deepest: usize,
 }
 
 impl<'a> Search<'_, 'a> {
-    /// The step `index` and all behind it.
+    /// Places the step `index` and all later ones.
     fn place(&mut self, index: usize, mut state: State<'a>) -> Option<Layout> {
         if *self.budget == 0 {
             return None;
@@ -507,7 +504,7 @@ impl<'a> Search<'_, 'a> {
                     .copied()
                     .find(|origin| matches!(origin, Origin::Option(_)));
                 let origin = origin.unwrap_or(Origin::Option(option));
-                // Decoding stops at the first octet that is none of the alphabet.
+                // Decoding stops at the first octet outside of the alphabet.
                 let cells: Vec<Cell> = text
                     .iter()
                     .map(|&octet| Cell { set: ByteSet::of(octet), wanted: None, origin })
@@ -519,7 +516,8 @@ impl<'a> Search<'_, 'a> {
             }
             Operation::Absent { .. } => self.place(index + 1, state),
             Operation::Entropy { least, most, offset, octets } => {
-                // Letters have at most 4.7 bits each; noise needs some octets to show its 8.
+                // 26 letters have at most 4.7 bits of entropy each. Noise approaches 8 bits only
+                // over many octets.
                 let (filler, needed) = match (*least > 4.0, *most < 3.5) {
                     (true, _) => (Filler::Noise, 1_024),
                     (_, true) => (Filler::Same, 64),
@@ -635,7 +633,7 @@ impl<'a> Search<'_, 'a> {
             places.insert(0, (anchor, None));
         }
         for (at, separated) in places {
-            // What is long takes longer.
+            // Copying a long buffer costs more.
             *self.budget = self.budget.saturating_sub(1 + state.cells.len() as u64 / 32);
             if *self.budget == 0 {
                 return None;
@@ -659,7 +657,8 @@ impl<'a> Search<'_, 'a> {
                 && content.pattern.ends_with(b":")
                 && next.most > next.cursor
             {
-                // A header's name and value are a blank apart, whatever was sent.
+                // Engines normalize the separator of a header's name and value to a colon and one
+                // space.
                 let line = content
                     .pattern
                     .iter()
@@ -684,7 +683,7 @@ impl<'a> Search<'_, 'a> {
         None
     }
 
-    /// Where a content may stand, best first, each perhaps with what is put before it.
+    /// Positions for a content, the best first, each with optional octets in front.
     fn places(
         &mut self,
         state: &State<'a>,
@@ -693,8 +692,8 @@ impl<'a> Search<'_, 'a> {
         last: usize,
     ) -> Vec<(usize, Option<Vec<Cell>>)> {
         const MOST: usize = 300;
-        // Octets that are compared at most: else a long content, upon a buffer of its like, is
-        // compared with itself at each of its octets.
+        // Bound on the octets compared, since a repetitive content on a similar buffer would be
+        // compared at each offset.
         const MOST_COMPARED: usize = 1 << 16;
         let length = content.pattern.len();
         let sets: Vec<ByteSet> =
@@ -732,7 +731,7 @@ impl<'a> Search<'_, 'a> {
         }
         *self.budget = self.budget.saturating_sub(compared as u64 / 1_024);
         if content.endswith {
-            // Only one place can be the last, and what is there already decides which.
+            // Only one position can be the last; existing octets determine it.
             let least = end.max(state.least).max(from + length);
             let size = state.sizes.at_least(least as u64).map_or(least, |size| size as usize);
             let mut places: Vec<usize> =
@@ -765,7 +764,7 @@ impl<'a> Search<'_, 'a> {
                 && ends_line(&state.cells)
                 && end >= from + 2
             {
-                // One end of line is that of both.
+                // Share the line end of both.
                 places.push((end - 2, None));
             }
             if let Some(between) = self.between(state, content, at) {
@@ -782,7 +781,7 @@ impl<'a> Search<'_, 'a> {
                 places.push((gap, None));
             }
         }
-        // Where there is room, another sample stands elsewhere.
+        // If there is room, other samples use other positions.
         let mut open: Vec<usize> =
             free.into_iter().chain([end.max(from)]).filter(|&at| at <= last).collect();
         open.dedup();
@@ -793,7 +792,8 @@ impl<'a> Search<'_, 'a> {
         }
         places.extend(open.into_iter().map(|at| (at, None)));
         places.extend(merged.into_iter().map(|at| (at, None)));
-        // Farther off, where a content at the window's end lets more fit before it.
+        // A position farther away, in case the content at the end of the window leaves room for
+        // others.
         places.extend(
             [end + length, last]
                 .into_iter()
@@ -803,14 +803,14 @@ impl<'a> Search<'_, 'a> {
         places
     }
 
-    /// What stands between the lines of a header and the next, where a content begins one.
+    /// Separator between header lines and a content that starts a new one.
     fn between(&mut self, state: &State<'a>, content: &Content, at: usize) -> Option<Vec<Cell>> {
         if self.wish.style != Style::Lines || at != state.cells.len() {
             return None;
         }
         let pattern = &content.pattern;
         let behind_line = at == 0 || ends_line(&state.cells);
-        // A name that waits for its value takes it.
+        // The value of an unfinished header.
         if open_value(&state.cells)
             && !begins_line(pattern)
             && !matches!(pattern.first(), Some(b'\r' | b'\n'))
@@ -818,7 +818,7 @@ impl<'a> Search<'_, 'a> {
             return None;
         }
         let mut text: Vec<u8> = vec![];
-        // Blanks at a line's end are cut off.
+        // Engines trim blanks at the end of a line.
         let blank =
             state.cells.last().is_some_and(|cell| matches!(cell.set.single(), Some(b' ' | b'\t')));
         if pattern.starts_with(b"\r\n") || pattern.starts_with(b"\n") {
@@ -840,7 +840,7 @@ impl<'a> Search<'_, 'a> {
             if !begins_line(pattern) {
                 text.extend(b"X-");
                 text.extend(self.dice.letters(5));
-                // A name that goes on in the pattern needs no colon before it.
+                // A name that continues in the pattern needs no colon.
                 let colon = pattern.iter().position(|&octet| octet == b':');
                 let is_name = colon.is_some_and(|colon| {
                     colon < 30 && pattern[..colon].iter().all(|&octet| is_token(octet))
@@ -881,7 +881,7 @@ impl<'a> Search<'_, 'a> {
         let avoid: Vec<(&[u8], bool)> = self.avoided();
         let branches = expression.branches();
         let seed = self.dice.next();
-        // Another sample goes another way through its alternatives.
+        // Other samples take other branches.
         let attempt = u64::from(self.attempt);
         let choices = Choices {
             seed,
@@ -899,7 +899,7 @@ impl<'a> Search<'_, 'a> {
                 if *self.budget == 0 {
                     return None;
                 }
-                // What is looked for from the cursor on begins there: nothing before it is seen.
+                // A relative expression only sees octets from the cursor on.
                 let base = from.min(end);
                 let mut canvas: Vec<ByteSet> =
                     state.cells[base..].iter().map(|cell| cell.set).collect();
@@ -925,7 +925,7 @@ impl<'a> Search<'_, 'a> {
                 };
                 let mut start = start;
                 let Some(mut sampled) = sample(&canvas, start - base, 0) else { continue };
-                // A text that is to be the end must be as long as the buffer.
+                // A text that must end the buffer must fit its length.
                 let length = (base + sampled.text.len()) as u64;
                 if sampled.after.is_empty()
                     && !state.sizes.contains(length.max(state.least as u64))
@@ -962,8 +962,8 @@ impl<'a> Search<'_, 'a> {
         None
     }
 
-    /// Where a match may begin, and how many octets of a line's end stand before it: first upon what
-    /// stands there, where it may begin with that; then behind it.
+    /// Positions for the start of a match, each with a number of line-end octets in front: first on
+    /// existing octets that can start it, then at the end.
     fn starts(
         &mut self,
         state: &State<'a>,
@@ -988,7 +988,7 @@ impl<'a> Search<'_, 'a> {
             over.insert(0, 0);
         }
         if state.most == end {
-            // Only what is free within has room: the first places of it, and some behind them.
+            // Only free cells have room: the first of them, and some later ones.
             let free: Vec<usize> = (from..end).filter(|&at| state.cells[at].is_free()).collect();
             over.extend(free.iter().take(6));
             over.extend(free.iter().skip(6).step_by((free.len() / 24).max(1)));
@@ -1011,8 +1011,7 @@ impl<'a> Search<'_, 'a> {
         once
     }
 
-    /// Contents behind the step `index` that are not placed yet: an expression may have room for
-    /// them.
+    /// Contents after the step `index` that an expression's text could contain.
     fn held(&self, index: usize, state: &State<'a>) -> Vec<Held<'a>> {
         let mut held: Vec<Held<'a>> = vec![];
         for ordered in &self.order[index + 1..] {
@@ -1043,7 +1042,7 @@ impl<'a> Search<'_, 'a> {
         held
     }
 
-    /// What must not be anywhere.
+    /// Contents that must not occur anywhere.
     fn avoided(&self) -> Vec<(&'a [u8], bool)> {
         let negated = self.order.iter().filter_map(|ordered| match &ordered.step.operation {
             Operation::Content(content)
@@ -1060,14 +1059,14 @@ impl<'a> Search<'_, 'a> {
         negated.collect()
     }
 
-    /// Where a number is read; `None` before the buffer's beginning.
+    /// Position of a number. `None` before the start of the buffer.
     fn number_at(state: &State<'a>, offset: Number, relative: bool) -> Option<usize> {
         let base = if relative { state.cursor as i64 } else { 0 };
         usize::try_from(base.checked_add(state.value(offset)?)?).ok().filter(|&at| at < LONGEST)
     }
 
-    /// The state with `number` written at `at`, in each way that it can be: with zeros before it,
-    /// or with an end behind it.
+    /// The state with `number` written at `at`, in each possible form: zero-padded, or followed by
+    /// a terminator.
     fn write(
         &self,
         state: &State<'a>,
@@ -1100,8 +1099,8 @@ impl<'a> Search<'_, 'a> {
                 let mut way: Vec<(ByteSet, u8)> =
                     short.iter().map(|&octet| (ByteSet::of(octet), octet)).collect();
                 way.extend(end.iter().map(|&octet| (ByteSet::of(octet), octet)));
-                // As it was read only if what follows is no digit; a fixed octet there may be one
-                // as well.
+                // The number ends only at an octet other than a digit, and a fixed octet there may
+                // be a digit too.
                 if self.wish.style == Style::Lines {
                     ways.insert(0, way);
                 } else {
@@ -1115,7 +1114,7 @@ impl<'a> Search<'_, 'a> {
                 octets.iter().map(|&octet| (ByteSet::of(octet), octet)).collect();
             let at_most = if self.wish.style == Style::Lines { ways.len() } else { 0 };
             ways.insert(at_most, plain.clone());
-            // Bits that the mask leaves out may be what stands there.
+            // Bits outside of the mask may keep their value.
             if let Some(mask) = rest {
                 let mut mask = mask.to_be_bytes()[8 - count.min(8)..].to_vec();
                 if reading.little_endian {
@@ -1154,7 +1153,7 @@ impl<'a> Search<'_, 'a> {
         states
     }
 
-    /// What stands there already, where it is fixed.
+    /// The number at this position if its cells are fixed.
     fn read(
         state: &State<'a>,
         at: usize,
@@ -1180,7 +1179,7 @@ impl<'a> Search<'_, 'a> {
             usize::try_from(state.value(test.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
         let count = octets_for(count, &test.reading);
         let at = Self::number_at(&state, test.offset, test.reading.relative)?;
-        // Tests of one number that follow each other are met together.
+        // Combine consecutive tests of the same number.
         let mut tests: Vec<(Comparison, u64, bool)> = vec![];
         let mut behind = index;
         while let Some(Ordered {
@@ -1262,7 +1261,7 @@ impl<'a> Search<'_, 'a> {
         };
         let try_at = |search: &mut Self, mut next: State<'a>, number: u64| -> Option<Layout> {
             if jump.from == JumpFrom::End {
-                // The length must be known for that: the least, and some more.
+                // The length must be known: the minimum, and some larger ones.
                 let least = next.cells.len().max(next.least).max(1);
                 for more in [
                     0,
@@ -1305,8 +1304,7 @@ impl<'a> Search<'_, 'a> {
             _ => 0,
         };
         let end = state.cells.len().max(at + count);
-        // First to where nothing stands yet, then to what may be there already, then a little
-        // farther.
+        // First to the end, then to existing octets, then a little farther.
         let mut targets =
             vec![end as i64, end as i64 + 4, base as i64, base as i64 + 1, base as i64 + 4];
         targets.extend((0..64).map(|back| end as i64 - back));
@@ -1377,8 +1375,8 @@ impl<'a> Search<'_, 'a> {
         self.keep(index, &state, &kept, &also, |number| number::calculate(math, number, value))
     }
 
-    /// Goes on with what stands there as a number, or else with each one worth trying, and those of
-    /// `also`; its variable is what `value` makes of it.
+    /// Continues with the number at this position if it is fixed, or else with each plausible one
+    /// and those in `also`. `value` computes the variable from it.
     fn keep(
         &mut self,
         index: usize,
@@ -1410,8 +1408,7 @@ impl<'a> Search<'_, 'a> {
         None
     }
 
-    /// Values for a number that others will use as a length, an offset or a count, the small ones
-    /// first.
+    /// Plausible values of a length, offset or count, small ones first.
     fn sizes_worth_trying(&mut self, state: &State<'a>, behind: usize) -> Vec<u64> {
         let mut numbers = vec![
             8, 16, 4, 1, 0, 2, 32, 64, 12, 24, 48, 96, 100, 128, 200, 255, 256, 512, 1024, 4096, 3,
@@ -1448,14 +1445,14 @@ impl<'a> Search<'_, 'a> {
         once
     }
 
-    /// Fills what is free, and looks whether anything stands there that must not.
+    /// Fills free cells and checks the negated contents.
     fn finish(&mut self, state: State<'a>) -> Option<Layout> {
         let least = state.cells.len().max(state.least);
         let length = usize::try_from(state.sizes.at_least(least as u64)?).ok()?;
         if length > state.most || length > LONGEST {
             return None;
         }
-        // A header's last line is ended as well, and by no blank.
+        // Terminate the last header line too, without a trailing blank.
         let mut tail: &[u8] = b"";
         if self.wish.style == Style::Lines
             && state.most >= length + 5
@@ -1522,9 +1519,8 @@ impl<'a> Search<'_, 'a> {
     }
 }
 
-/// What stands where a text is looked for, so that it becomes lines as HTTP has them:
-/// `name: value`, each ended by CR LF, none empty. `None`: it is so already, or cannot be. Also
-/// tells where the text begins now.
+/// Octets to turn the text into HTTP header lines: `name: value`, each ended by CR LF, none empty.
+/// Also returns the new start of the text. `None` if it is valid already, or cannot be.
 fn as_lines(
     text: &[u8],
     sampled: &crate::regex::Sampled,
@@ -1534,7 +1530,7 @@ fn as_lines(
 ) -> Option<(Vec<ByteSet>, usize)> {
     let fixed = |text: &[u8]| text.iter().map(|&octet| ByteSet::of(octet)).collect::<Vec<_>>();
     let upto = |at: usize| sampled.text[..at].iter().map(|slot| slot.allowed).collect::<Vec<_>>();
-    // An empty line first: another before it.
+    // The text starts with an empty line: put a header before it.
     if from_beginning && canvas.is_empty() && text.starts_with(b"\r\n") {
         let first = fixed(b"Pragma: no-cache");
         let begin = first.len();
@@ -1565,9 +1561,9 @@ fn as_lines(
     None
 }
 
-/// Elements of BER (X.690 §8) that have one of the defects asked for, each whole, the shortest
-/// first: some engines look only at what is in one packet. `there` is what stands at their
-/// beginning already.
+/// BER elements (X.690 §8) with one of the requested defects, each complete. The shortest come
+/// first, since some engines inspect a single packet. `there` is the octet at the position, if it
+/// is fixed.
 fn elements(asn1: &squall_rules::Asn1, there: Option<u8>) -> Vec<Vec<u8>> {
     let mut elements = vec![];
     if asn1.bitstring_overflow {
@@ -1575,14 +1571,14 @@ fn elements(asn1: &squall_rules::Asn1, there: Option<u8>) -> Vec<Vec<u8>> {
         elements.push(vec![0x03, 0x01, 0xff]);
     }
     if asn1.double_overflow {
-        // A real number in digits (§8.5.8) of more than 256 octets.
+        // A decimal real (§8.5.8) of more than 256 octets.
         let mut element = vec![0x09, 0x82, 0x01, 0x04, 0x03];
         element.resize(4 + 0x104, b'1');
         elements.push(element);
     }
     if let Some(length) = asn1.oversize_length {
         let length = (length.min(60_000) + 1) as usize;
-        // A string of octets, or whatever has no type that everybody knows: into that nobody looks.
+        // An octet string, or an element with a non-universal tag, whose content is not checked.
         let tag = there.filter(|tag| tag & 0xc0 != 0 && tag & 0x1f != 0x1f).unwrap_or(0x04);
         let mut element = vec![tag, 0x82, (length >> 8) as u8, length as u8];
         element.resize(4 + length, b'a');
@@ -1591,13 +1587,13 @@ fn elements(asn1: &squall_rules::Asn1, there: Option<u8>) -> Vec<Vec<u8>> {
     elements
 }
 
-/// Octets for a number; where a rule says none of digits, for as many as a number may have.
+/// Octets for a number. A count of 0 with digits means any number of them.
 fn octets_for(count: usize, reading: &squall_rules::Reading) -> usize {
     const DIGITS: usize = 10;
     if count == 0 && reading.digits.is_some() { DIGITS } else { count }
 }
 
-/// Octets that look plain; another attempt takes others.
+/// Preferred filler, which varies with the attempt.
 fn preferred(attempt: u32) -> ByteSet {
     let small = ByteSet::range(b'a', b'z');
     match attempt % 3 {
@@ -1607,7 +1603,7 @@ fn preferred(attempt: u32) -> ByteSet {
     }
 }
 
-/// From where on, and up to where (behind the last octet) a content is looked for; `None`: nowhere.
+/// The window (start, exclusive end) for a content. `None` if it is empty.
 fn window(state: &State<'_>, content: &Content, first: bool) -> Option<(usize, Option<usize>)> {
     let given = |number: Option<Number>| match number {
         Some(number) => state.value(number).map(Some),
@@ -1646,7 +1642,7 @@ impl Forbidden<'_> {
     }
 }
 
-/// The last line is the name of a header with its colon and a blank, and no more.
+/// Whether the last line is just a header name with colon and blank.
 fn open_value(cells: &[Cell]) -> bool {
     match cells {
         [name @ .., colon, blank] => {
@@ -1656,7 +1652,7 @@ fn open_value(cells: &[Cell]) -> bool {
     }
 }
 
-/// The last line is the name of a header, and no more.
+/// Whether the last line is just a header name.
 fn open_name(cells: &[Cell]) -> bool {
     let octets: Vec<Option<u8>> = cells
         .iter()
@@ -1671,7 +1667,7 @@ fn ends_line(cells: &[Cell]) -> bool {
     cells.last().is_some_and(|cell| cell.set.single() == Some(b'\n'))
 }
 
-/// `Name:` or the beginning of one.
+/// Whether the pattern is `Name:` or a prefix of that.
 fn begins_line(pattern: &[u8]) -> bool {
     match pattern.iter().position(|&octet| octet == b':') {
         Some(colon) => {

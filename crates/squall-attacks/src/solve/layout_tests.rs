@@ -1,4 +1,4 @@
-//! Each operation of a rule by itself, and together with others.
+//! Each operation of a rule alone and combined with others.
 
 use squall_rules::{
     Arithmetic, Base64Decode, ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, Content,
@@ -386,8 +386,7 @@ fn long_contents_that_are_like_each_other_cost_what_is_compared_and_no_square_of
     let layout =
         lay_out(&wish, &Expressions::default(), &[], 0, &mut Dice::new(1), &mut budget).unwrap();
     assert_eq!(layout.octets.bytes(), long.pattern);
-    // Of each its place in the buffer, and what was compared for it: a few times as many octets as
-    // it has.
+    // Cost per content: its position in the buffer, plus comparisons of a few times its length.
     let each = (OCTETS / 32 + 4 * OCTETS / 1_024 + 2) as u64;
     assert!(BUDGET - budget <= 31 * each, "{} of {BUDGET} were spent", BUDGET - budget);
 }

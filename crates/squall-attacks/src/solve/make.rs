@@ -1,4 +1,5 @@
-//! One rule, one way: its buffers laid out, put into messages, with the headers that it asks for.
+//! Makes a conversation for one rule in one way: lays out its buffers, assembles messages, sets
+//! headers.
 
 use squall_rules::{
     Application, ApplicationTest, Buffer, End, Inspection, Numbers, Operation, Rule,
@@ -13,7 +14,7 @@ use super::{Reason, mixed, plan, transform};
 use crate::assemble::{Parts, assemble};
 use crate::{Octets, Origin, Transport, Turn};
 
-/// What was made of one rule.
+/// The result.
 #[derive(Clone, Debug)]
 pub(super) struct Made {
     pub transport: Transport,
@@ -24,7 +25,7 @@ pub(super) struct Made {
     pub strategy: String,
 }
 
-/// Why nothing was made, in this way.
+/// Why this way failed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NotMade {
     pub reason: Reason,
@@ -32,20 +33,20 @@ pub(super) struct NotMade {
     pub text: String,
 }
 
-/// How it is tried.
+/// A way to make a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
-    /// What is spoken; `None`: octets alone.
+    /// The protocol. `None`: plain octets.
     pub application: Option<Application>,
-    /// Where in messages contents of a payload go.
+    /// The place of payload contents in messages.
     pub place: mixed::Place,
-    /// Of the layout.
+    /// Variant of the layout.
     pub attempt: u32,
-    /// The form of what is [`formed::spoken`] that octets alone are laid upon.
+    /// Index of the form of a [`formed::spoken`] protocol to place plain octets on.
     pub form: Option<usize>,
 }
 
-/// Ways to try, in their order.
+/// Ways to try, in order.
 pub(super) fn ways(rule: &Rule) -> Vec<Way> {
     let applications = plan::applications(rule);
     let payload = rule.inspections.iter().any(|inspection| plan::is_payload(inspection.buffer));
@@ -61,7 +62,7 @@ pub(super) fn ways(rule: &Rule) -> Vec<Way> {
     ways
 }
 
-/// Ways to say octets alone as a message of what is spoken on the rule's port.
+/// Ways to send plain octets as a message of the protocol on the rule's port.
 pub(super) fn formed_ways(rule: &Rule, sample: u32) -> Vec<Way> {
     if !plan::applications(rule).is_empty()
         || !rule.inspections.iter().any(|i| plan::is_payload(i.buffer))
@@ -74,7 +75,7 @@ pub(super) fn formed_ways(rule: &Rule, sample: u32) -> Vec<Way> {
         return vec![];
     };
     let forms = spoken.forms(plan::sender(rule)).len();
-    // The places that the layout prefers first; samples differ in what is free.
+    // Use the layout's preferred positions. Samples differ in free octets.
     let way = |form| Way {
         application: None,
         place: mixed::Place::Verbatim,
@@ -131,7 +132,7 @@ impl Maker<'_> {
         Ok(made)
     }
 
-    /// The payload as it is.
+    /// A payload of plain octets.
     fn verbatim(
         &mut self,
         headers: &Headers,
@@ -167,7 +168,7 @@ impl Maker<'_> {
         }
         let mut size = headers.size.clone();
         for (buffer, octets) in &of_headers {
-            // The length of UDP's header counts its own eight octets.
+            // The length field of UDP includes its header of eight octets.
             if *buffer == Buffer::UdpHeader
                 && octets.len() >= 6
                 && octets.origins()[4..6].iter().any(|origin| *origin != Origin::Free)
@@ -181,7 +182,8 @@ impl Maker<'_> {
             if plan::is_payload(inspection.buffer) {
                 wanted = true;
                 let size = size.clone().unwrap_or_else(Numbers::any);
-                // Snort's raw and cooked payload are one here: the second goes on behind the first.
+                // Snort's raw and decoded payload are the same here: the second continues the
+                // first.
                 let form = form.as_ref().filter(|_| octets.is_empty());
                 let layout = self.lay_upon(
                     index,
@@ -238,7 +240,7 @@ impl Maker<'_> {
         }
         if octets.is_empty() && headers.size.is_none() {
             match transport {
-                // A rule that asks nothing of octets is met by any.
+                // Any payload matches a rule without contents.
                 Transport::Tcp | Transport::Udp => {
                     octets = Octets::of(self.dice.letters(16), Origin::Free)
                 }
@@ -252,12 +254,11 @@ impl Maker<'_> {
         Ok(vec![turn])
     }
 
-    /// A call of ONC RPC with the octets that contents ask for, where those do not make a call of
-    /// themselves.
+    /// An ONC RPC call with the contents' octets, unless these form a call themselves.
     fn rpc(&mut self, call: (u32, u32, u32), tcp: bool, octets: Octets, origin: Origin) -> Octets {
         let made = packet::rpc_call(call, &mut self.dice, tcp, &[]);
         let mut all = Octets::of(made, origin);
-        // What contents put there stays; the rest of the call is laid under it.
+        // Keep the contents' octets and complete the call around them.
         for at in 0..octets.len() {
             let (byte, of) = (octets.bytes()[at], octets.origins()[at]);
             if at < all.len() {
@@ -326,7 +327,7 @@ impl Maker<'_> {
                 parts.without.push((buffer, end, vec![]));
                 continue;
             }
-            // Another way a URI's contents stand in its query.
+            // A variant: put contents of the URI into its query.
             let lead = match buffer {
                 Buffer::HttpHeader | Buffer::HttpRawHeader => leads.header.clone(),
                 uri if is_uri(uri) && !leads.uri.is_empty() => leads.uri.clone(),
@@ -345,8 +346,8 @@ impl Maker<'_> {
             }
             let before = parts.buffers.iter_mut().find(|(of, by, _)| (*of, *by) == (buffer, end));
             match before {
-                // Looked for in the buffer as it is and in what transforms make of it: another way
-                // is to have both, in one order or the other.
+                // The buffer is inspected both as it is and transformed. A variant is to
+                // concatenate both, in either order.
                 Some((.., before)) if way.attempt % 2 == 1 && is_transformed(rule, buffer) => {
                     let (mut first, second) = match way.attempt % 4 {
                         1 => (before.clone(), octets),
@@ -368,7 +369,7 @@ impl Maker<'_> {
         mixing.make(self, &payload, &variables, way.attempt)
     }
 
-    /// What a buffer must not hold.
+    /// Records contents that the buffer must not have.
     fn keep_out(&self, inspection: &Inspection, end: End, parts: &mut Parts) {
         for step in &inspection.steps {
             if let Operation::Content(content) = &step.operation
@@ -379,7 +380,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The octets of one inspection, before its transforms.
+    /// The octets of one inspection, before transforms.
     pub(super) fn lay_out(
         &mut self,
         index: usize,
@@ -392,7 +393,7 @@ impl Maker<'_> {
         self.lay_upon(index, inspection, size, lead, None, variables, attempt)
     }
 
-    /// As [`Maker::lay_out`], upon a message.
+    /// Like [`Maker::lay_out`], on a message.
     #[expect(clippy::too_many_arguments, reason = "all of a layout's wish, and which inspection")]
     fn lay_upon(
         &mut self,
@@ -427,7 +428,7 @@ impl Maker<'_> {
         Ok(layout)
     }
 
-    /// What `base64_decode` of this inspection is to make: the inspection behind it.
+    /// The data that `base64_decode` of this inspection must produce: the next inspection.
     fn decoded(
         &mut self,
         index: usize,
@@ -474,8 +475,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Puts what is asked of headers upon the turn that matters, and before it what must have been
-    /// said.
+    /// Applies the required headers to the relevant turn, and puts the data before it that must
+    /// have been sent.
     fn shape(&mut self, made: &mut Made, headers: &Headers, sender: End) {
         let last = made.turns.iter().rposition(|turn| turn.from == sender);
         if let Some(last) = last {
@@ -515,7 +516,7 @@ impl Maker<'_> {
             }
         }
         if made.application.is_none() {
-            // Of a flow without a connection who speaks first is the client.
+            // In a flow without a connection, the first sender is the client.
             let datagrams = matches!(made.transport, Transport::Udp | Transport::Icmp);
             let answered = self.rule.flow.established == Some(true);
             if datagrams && (sender == End::Server || answered) {
@@ -528,20 +529,20 @@ impl Maker<'_> {
         made.turns.splice(0..0, before);
     }
 
-    /// Both ends say so much that an engine knows that it does not know the protocol: before that,
+    /// Both ends send enough data for the engine to give up protocol detection: until then,
     /// `app-layer-protocol` matches nothing.
     fn end_detection(&mut self, made: &mut Made, attempt: u32, sender: End) {
         let both = [sender, sender.other()]
             .map(|end| Turn::new(end, Octets::of(self.dice.letters(ENOUGH), Origin::Free)));
-        // Before, where the rule is looked for in packets; after, where it asks for the beginning
-        // of the stream, which is looked at when the connection ends.
+        // Before the data if the rule is matched in packets; after it if the rule tests the start
+        // of the stream, which is inspected at the end of the connection.
         match attempt.is_multiple_of(2) {
             true => made.turns.splice(0..0, both),
             false => made.turns.splice(made.turns.len().., both),
         };
     }
 
-    /// A datagram that says nothing.
+    /// A datagram without required octets.
     fn hello(&mut self, from: End, turns: &[Turn]) -> Turn {
         let transport = match turns.last() {
             Some(turn) if turn.shape.icmp_type.is_some() => Transport::Icmp,
@@ -553,7 +554,7 @@ impl Maker<'_> {
         if let Some(shape) = turns.last().map(|turn| &turn.shape)
             && shape.icmp_type.is_some()
         {
-            // An answer is to a question of the same kind.
+            // A reply needs a request of the same type.
             let (question, answer) = match shape.icmp_type {
                 Some(129) | Some(128) => (128, 129),
                 _ => (8, 0),
@@ -566,13 +567,13 @@ impl Maker<'_> {
     }
 }
 
-/// Ends what a buffer has begun: an escape of a form, the fields of a call.
+/// Completes a buffer: an escape of a form, the fields of a call.
 fn end_open(buffer: Buffer, octets: &mut Octets) {
     match buffer {
         Buffer::HttpRequestBody if octets.bytes().ends_with(b"%") => {
             octets.extend(b"20", Origin::Free)
         }
-        // Pointers to nothing, sizes of nothing.
+        // Null pointers and zero sizes.
         Buffer::DceStubData => octets.extend(&[0; 64], Origin::Free),
         _ => {}
     }
@@ -596,10 +597,10 @@ fn is_transformed(rule: &Rule, buffer: Buffer) -> bool {
     of_buffer.any(|inspection| !inspection.transforms.is_empty())
 }
 
-/// Octets of each end behind which no engine looks for a protocol any more, but on ports of one.
+/// Octets of each end after which engines stop detection, except on the ports of a protocol.
 const ENOUGH: usize = 64;
 
-/// Whether it asks for a connection of which it is known that no protocol, or another, is spoken.
+/// Whether the rule requires that no protocol, or another one, was detected.
 fn wants_unknown(test: &ApplicationTest) -> bool {
     match test {
         ApplicationTest::Protocol { is, negated } => *negated || is.is_none(),
@@ -619,9 +620,8 @@ fn is_uri(buffer: Buffer) -> bool {
     matches!(buffer, Buffer::HttpUri | Buffer::HttpRawUri)
 }
 
-/// A URI in which nothing is escaped is the same as it is sent and as it is read: what is asked of
-/// both, asked of one, in place of the first. `None`: one alone is asked for, or they are changed
-/// before anything is looked for.
+/// A URI without escapes is equal raw and normalized. Merges the tests of both buffers into one
+/// inspection, in place of the first. `None` if only one is tested or they have transforms.
 fn one_uri(rule: &Rule) -> Option<(usize, Inspection)> {
     let uris =
         || rule.inspections.iter().enumerate().filter(|(_, inspection)| is_uri(inspection.buffer));
@@ -634,7 +634,7 @@ fn one_uri(rule: &Rule) -> Option<(usize, Inspection)> {
     Some((first, Inspection { buffer: Buffer::HttpRawUri, steps, ..of.clone() }))
 }
 
-/// Only of what must not be there: a usual message will do.
+/// Whether there are only negated tests, which a default message passes.
 fn asks_nothing(inspection: &Inspection) -> bool {
     inspection.steps.iter().all(|step| match &step.operation {
         Operation::Content(content) => content.negated,
@@ -655,7 +655,7 @@ fn style(buffer: Buffer) -> layout::Style {
     }
 }
 
-/// Fields of headers that buffers such as `tcp.hdr` ask for.
+/// Header fields that buffers such as `tcp.hdr` require.
 fn from_header(shape: &mut crate::Shape, buffer: Buffer, octets: &Octets) {
     let asked = |at: usize| octets.origins().get(at).is_some_and(|origin| *origin != Origin::Free);
     let byte = |at: usize| octets.bytes().get(at).copied().unwrap_or(0);

@@ -1,5 +1,5 @@
-//! Rules that look into a protocol's buffers and into the payload as well: what is asked of the
-//! payload goes into parts of the message, or is there already.
+//! Rules that inspect both a protocol's buffers and the payload: the payload's contents are placed
+//! in parts of the message, unless it already has them.
 
 use squall_rules::{Application, Buffer, End, Inspection, Numbers, Operation};
 
@@ -9,27 +9,27 @@ use crate::assemble::{Lines, Parts, Style};
 use crate::regex::{Choices, Constraints};
 use crate::{Octets, Origin, Turn};
 
-/// Room that is made in one message at most.
+/// Maximum room to make in one message.
 const LONGEST: usize = 60_000;
 
-/// Where what is asked of the payload goes.
+/// The place of the payload's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It is the payload.
+    /// They are the payload.
     Verbatim,
-    /// Into the message as it is, and otherwise into its body.
+    /// Anywhere in the existing message, or in its body.
     Body,
     Header,
     Uri,
     Cookie,
-    /// Into a message of its own before those of the protocol.
+    /// In a separate message before those of the protocol.
     Before,
-    /// Into one behind them.
+    /// In a separate message after those of the protocol.
     After,
-    /// Lines that the payload asks for are the first of the message, and what buffers ask for is
-    /// laid upon them.
+    /// Header lines of the payload come first in the message. Contents of buffers are placed over
+    /// them.
     Lead,
-    /// The payload is the message.
+    /// The payload is the whole message.
     Whole,
 }
 
@@ -63,7 +63,7 @@ impl Mixing {
             return self.whole(maker, payload, variables, attempt);
         }
         let plain = assembled(self.application, &self.parts)?;
-        // As it is: what is asked for may be there already.
+        // Try the message as it is, since it may contain everything already.
         if let Some(turns) = self.over(maker, payload, variables, plain.clone(), None, attempt) {
             return Ok(turns);
         }
@@ -91,7 +91,7 @@ impl Mixing {
             _ => {
                 self.split(maker, payload);
                 let usual = self.parts.style;
-                // What ends the header wants its lines to be the last, or the only ones.
+                // Contents that end the header need to be its last lines, or the only ones.
                 let last = Style { block_last: true, ..usual };
                 let ends = self.longest_end(payload);
                 let styles = [usual, last, Style { lines: Lines::None, ..last }];
@@ -120,7 +120,7 @@ impl Mixing {
                 let least = wanted.clamp(4, LONGEST);
                 let (shortest, longest) = lengths(payload);
                 if longest < usize::MAX || shortest > 0 {
-                    // A message of just that length.
+                    // A message with the exact length.
                     let (parts, marker) = self.with_room(maker, 64);
                     if let Ok(turns) = assembled(self.application, &parts) {
                         let message = turns.iter().find(|turn| {
@@ -166,7 +166,7 @@ impl Mixing {
         }
     }
 
-    /// Octets of the longest content that ends the header of HTTP, without that end.
+    /// Length of the longest content that ends an HTTP header, without that end.
     fn longest_end(&self, payload: &[(usize, &Inspection)]) -> Option<usize> {
         if !matches!(self.application, Application::Http | Application::Http1) {
             return None;
@@ -181,7 +181,7 @@ impl Mixing {
         ends.max().filter(|&length| length > 0)
     }
 
-    /// The payload alone, which is to be a message of the protocol by itself.
+    /// The payload alone, as a complete message of the protocol.
     fn whole(
         &mut self,
         maker: &mut Maker<'_>,
@@ -190,7 +190,7 @@ impl Mixing {
         attempt: u32,
     ) -> Result<Vec<Turn>, NotMade> {
         let (index, inspection) = payload[0];
-        // What is left open of the first line.
+        // Complete an unfinished first line.
         let first = inspection.steps.iter().find_map(|step| match &step.operation {
             Operation::Content(content) if !content.negated => Some(content.pattern.as_slice()),
             _ => None,
@@ -215,8 +215,8 @@ impl Mixing {
         Ok(vec![Turn::new(self.sender, octets)])
     }
 
-    /// The turns with what is asked of the payload, laid over the octets of the first message that
-    /// can take it: those of `marker` are free, the others stay.
+    /// Places the payload's contents on the first message where they fit. Octets of `marker` are
+    /// free, the others stay.
     fn over(
         &self,
         maker: &mut Maker<'_>,
@@ -265,7 +265,7 @@ impl Mixing {
         None
     }
 
-    /// Patterns that say what they are a part of become that part, where there is none yet.
+    /// Patterns with a recognizable role become that part of the message, if it is missing.
     fn split(&mut self, maker: &mut Maker<'_>, payload: &[(usize, &Inspection)]) {
         if !matches!(self.application, Application::Http | Application::Http1) {
             return;
@@ -304,7 +304,7 @@ impl Mixing {
                         at += line.len() + 2;
                     }
                 }
-                // Only its size was asked for.
+                // Only its size was required.
                 Some((_, _, there))
                     if there.len() == octets.len()
                         && there.origins().iter().all(|origin| *origin == Origin::Free) =>
@@ -327,14 +327,14 @@ impl Mixing {
         self.parts.buffers.push((buffer, self.sender, octets));
     }
 
-    /// The parts with `room` octets that may become anything, and these octets.
+    /// Adds `room` free octets to the parts. Returns their marker.
     fn with_room(&self, maker: &mut Maker<'_>, room: usize) -> (Parts, Vec<u8>) {
         let mut parts = self.parts.clone();
         let marker = maker.dice.letters(room);
         let free = Octets::of(marker.clone(), Origin::Free);
         let sender = self.sender;
         let mut add = |buffers: &[Buffer], new: Buffer, before: &str, after: &str| {
-            // Of several the first that is named.
+            // The first of several that exists.
             let there = buffers.iter().find_map(|wanted| {
                 parts.buffers.iter().position(|(buffer, end, _)| *end == sender && buffer == wanted)
             });
@@ -391,19 +391,19 @@ impl Mixing {
     }
 }
 
-/// What of HTTP's messages the patterns of a payload stand for.
+/// The parts of an HTTP message that payload patterns represent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Split {
     pub method: Octets,
     pub uri: Octets,
     pub protocol: Octets,
     pub cookie: Octets,
-    /// Lines, each ended.
+    /// Complete lines.
     pub header: Octets,
 }
 
 impl Split {
-    /// A method with a path, lines of a header; expressions do with one text of theirs.
+    /// Recognizes a method with a path, and header lines. For an expression, one sample of it.
     pub(super) fn of<'i>(
         maker: &mut Maker<'_>,
         payload: impl Iterator<Item = &'i Inspection>,
@@ -430,7 +430,7 @@ impl Split {
         }
         contents.retain(|(pattern, _)| !texts.iter().any(|(text, _)| holds(text, pattern)));
         texts.extend(contents);
-        // Those that say most first: what is a part of them is there then.
+        // The most specific first, which may contain the others.
         texts.sort_by_key(|(text, _)| std::cmp::Reverse(split_lines(text).len()));
         let mut split = Split::default();
         for (text, origin) in texts {
@@ -517,7 +517,7 @@ impl Split {
                 blank.extend(b" ", Origin::Framing);
             }
             blank.extend(value, origin);
-            // Cookies are no part of the header, as buffers go.
+            // Cookies are not in the header buffers.
             if name.eq_ignore_ascii_case(b"Cookie") || name.eq_ignore_ascii_case(b"Set-Cookie") {
                 if self.cookie.is_empty() {
                     self.cookie = blank.slice(1..blank.len());
@@ -543,7 +543,7 @@ impl Split {
     }
 }
 
-/// Least and most octets that a payload may have.
+/// Minimum and maximum length of a payload.
 fn lengths(payload: &[(usize, &Inspection)]) -> (usize, usize) {
     let (mut least, mut most) = (0, usize::MAX);
     for step in payload.iter().flat_map(|(_, inspection)| &inspection.steps) {
@@ -558,7 +558,7 @@ fn lengths(payload: &[(usize, &Inspection)]) -> (usize, usize) {
     (least, most)
 }
 
-/// Octets that are asked for, all together.
+/// Total number of octets required.
 fn asked(maker: &Maker<'_>, payload: &[(usize, &Inspection)]) -> usize {
     payload
         .iter()

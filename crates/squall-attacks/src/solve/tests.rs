@@ -1,4 +1,4 @@
-//! Rules solved from their text to what the examiner sees of them.
+//! Solves rules from text and examines the result.
 
 use squall_rules::{RuleSet, Variables};
 
@@ -21,7 +21,7 @@ fn reason(text: &str) -> Reason {
     Solver::new(&rules, Settings::default()).solve(0, 0).unwrap_err().reason
 }
 
-/// Whether rule `rule` is seen in frames of segments of at most `mss` octets.
+/// Whether rule `rule` matches with segments of at most `mss` octets.
 fn is_seen(rules: &RuleSet, solution: &Solution, mss: u16) -> bool {
     let mut which = solution.setters.clone();
     which.push(solution.rule);
@@ -124,7 +124,7 @@ fn without_an_octet_that_the_rule_asks_for_it_is_not_seen() {
             let mut other = solution.clone();
             let octets: &mut Octets = &mut other.exchanges[0].turns[turn].octets;
             let byte = octets.bytes()[at];
-            // Another that is as good for the protocol.
+            // Another octet that is equally valid for the protocol.
             let changed = if byte.eq_ignore_ascii_case(&b'q') { b'w' } else { b'q' };
             octets.set(at, changed, Origin::Free);
             assert!(!is_seen(&rules, &other, 1460), "{text}: octet {at} of turn {turn}");
@@ -331,7 +331,7 @@ fn an_unknown_protocol_is_played_until_that_is_known_and_a_silent_server_says_no
     let solution = solved(&rules(silent), 0, 0);
     let from_server = |turn: &&crate::Turn| turn.from == squall_rules::End::Server;
     assert_eq!(solution.exchanges[0].turns.iter().filter(from_server).count(), 0);
-    // With a silent server no engine ever knows that nothing known is spoken.
+    // With a silent server, engines never give up detection.
     let both = silent.replace("content", "app-layer-protocol:!http; content");
     assert_eq!(reason(&both), Reason::NotVerified);
 }

@@ -1,4 +1,4 @@
-//! What both ends send, packet by packet.
+//! The packets of a conversation.
 
 use squall_rules::End;
 use squall_units::{Nanos, mix};
@@ -8,12 +8,12 @@ use super::packet::{DONT, Head, Ip, Packet, Segment, Writer};
 use super::{Error, Settings};
 use crate::{Evasion, Exchange, Shape, Transport, Turn, evade};
 
-/// What Linux offers in a SYN, and later with a scale of 7.
+/// Windows that Linux advertises: in a SYN, and afterwards with a scale of 7.
 const FIRST_WINDOW: u16 = 64_240;
 const WINDOW: u16 = 502;
 const WINDOW_SCALE: u8 = 7;
 
-/// What is drawn with the seed.
+/// Keys of the values drawn from the seed.
 mod drawn {
     pub const SEQUENCE: u64 = 0;
     pub const IP_ID: u64 = 2;
@@ -21,7 +21,7 @@ mod drawn {
     pub const STAMP: u64 = 6;
 }
 
-/// All packets of the conversation in their order.
+/// All packets of the conversation in order.
 pub(super) fn packets(exchange: &Exchange, writer: &Writer<'_>) -> Result<Vec<Packet>, Error> {
     let mut talk = Talk::new(exchange, writer)?;
     match exchange.transport {
@@ -53,19 +53,19 @@ pub(super) fn packets(exchange: &Exchange, writer: &Writer<'_>) -> Result<Vec<Pa
 struct Talk<'a> {
     writer: &'a Writer<'a>,
     packets: Vec<Packet>,
-    /// The client's, the server's.
+    /// The client's and the server's.
     sides: [Side; 2],
     echo_id: u16,
     manner: Manner,
 }
 
-/// What evasions ask of a connection itself.
+/// Properties of a connection that evasions change.
 struct Manner {
     /// Octets of a payload at most.
     most: usize,
-    /// Segments to an acknowledgment.
+    /// Segments per acknowledgment.
     every: usize,
-    /// That both ends offer, and their scale.
+    /// Window of the SYN, window afterwards, and scale, for both ends.
     windows: (u16, u16, u8),
     stamps: bool,
     nothing: &'static [u8],
@@ -78,11 +78,12 @@ impl Manner {
         let stamps = settings.timestamps || evasions.contains(&Evasion::PawsDecoy);
         let mut manner = Manner {
             most: usize::from(settings.mss.saturating_sub(if stamps { 12 } else { 0 }).max(1)),
-            // One in two (RFC 9293 §3.8.6.3); out of order there must be some to be it.
+            // Every second segment (RFC 9293 §3.8.6.3). Reordering needs several segments in
+            // between.
             every: if evasions.contains(&Evasion::Reorder) { 8 } else { 2 },
             windows: (FIRST_WINDOW, WINDOW, WINDOW_SCALE),
             stamps,
-            // No operation; those of a rule may follow.
+            // NOP options. Those of a rule may follow.
             nothing: if evasions.contains(&Evasion::Ipv4Options) { &[1, 1, 1, 1] } else { &[] },
             extensions: evasions.contains(&Evasion::Ipv6Extensions),
         };
@@ -101,19 +102,19 @@ impl Manner {
     }
 }
 
-/// What an end knows of itself.
+/// The state of one end.
 #[derive(Default)]
 struct Side {
     /// The next sequence number.
     next: u32,
-    /// The next IP identifier.
+    /// The next IP identification.
     id: u32,
-    /// The next time stamp, and the last one that it has seen.
+    /// The next timestamp, and the last one received.
     stamp: u32,
     echoed: u32,
-    /// It has said that it sends no more.
+    /// It has sent a FIN.
     finished: bool,
-    /// Of its SYN.
+    /// From its SYN.
     mss: u16,
     scale: u8,
 }
@@ -183,8 +184,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// One end's segments, and the acknowledgments of the other. Says whether that was the
-    /// connection's end.
+    /// Sends a turn with its acknowledgments. Returns whether it ended the connection.
     fn turn(&mut self, turn: &Turn) -> bool {
         let octets = turn.octets.bytes();
         let most = if turn.shape.whole { octets.len().max(1) } else { self.manner.most };
@@ -193,7 +193,7 @@ impl<'a> Talk<'a> {
             let piece = &octets[i * most..octets.len().min((i + 1) * most)];
             let last = i + 1 == count;
             let flags = match turn.shape.flags {
-                // They belong at the beginning or the end of what is said, not into it.
+                // These flags belong to the start or the end of a turn.
                 Some(flags) if !last => flags & !(FIN | SYN | RST),
                 Some(flags) => flags,
                 None if last && !piece.is_empty() => PSH | ACK,
@@ -216,7 +216,7 @@ impl<'a> Talk<'a> {
         false
     }
 
-    /// A segment of a connection.
+    /// Sends a segment of a connection.
     fn tcp(&mut self, from: End, flags: u8, payload: Vec<u8>, shape: &Shape) {
         let acknowledgment =
             if flags & ACK == 0 { 0 } else { self.sides[index(from.other())].next };
@@ -239,7 +239,7 @@ impl<'a> Talk<'a> {
         self.push(from, Head::Tcp(segment), payload, shape);
     }
 
-    /// Those of Linux, in its order.
+    /// TCP options in the order of Linux.
     fn options(&mut self, from: End, first: bool, acknowledges: bool) -> Vec<u8> {
         const NOP: u8 = 1;
         let side = &mut self.sides[index(from)];
@@ -265,7 +265,7 @@ impl<'a> Talk<'a> {
         options
     }
 
-    /// A segment that belongs to no connection.
+    /// Sends a segment outside of a connection.
     fn segment(&mut self, turn: &Turn) {
         let Shape { flags, sequence, acknowledgment, window, mss, window_scale, .. } = turn.shape;
         let flags = flags.unwrap_or(SYN);
@@ -289,14 +289,15 @@ impl<'a> Talk<'a> {
         self.push(turn.from, Head::Tcp(segment), turn.octets.bytes().to_vec(), &turn.shape);
     }
 
-    /// Of the `i`th turn. An echo has an identifier and counts up; others have zeros there.
+    /// The ICMP header of the `i`th turn. Echo messages have an identifier and a sequence number;
+    /// others have zeros.
     fn icmp(&self, i: usize, turn: &Turn) -> Head {
         let shape = &turn.shape;
         let (request, reply) = if self.writer.is_ipv4() { (8, 0) } else { (128, 129) };
         let kind =
             shape.icmp_type.unwrap_or(if turn.from == End::Client { request } else { reply });
         let echo = kind == request || kind == reply;
-        // A reply has the number of its request.
+        // A reply repeats the number of its request.
         let number = i as u16 / 2 + 1;
         Head::Icmp {
             kind,
@@ -315,7 +316,7 @@ impl<'a> Talk<'a> {
         let id = shape.id.map_or(side.id, u32::from);
         side.id = side.id.wrapping_add(1);
         let usual = if self.writer.is_ipv4() && matches!(head, Head::Tcp(_)) { DONT } else { 0 };
-        // A fragment of a rule's may not forbid to be one.
+        // A fragment must not have DF set.
         let usual = if shape.fragment_offset.is_some_and(|offset| offset != 0) { 0 } else { usual };
         let ip = Ip {
             ttl: shape.ttl.unwrap_or(64),
@@ -331,16 +332,16 @@ impl<'a> Talk<'a> {
     }
 }
 
-/// Such messages quote the packet that they are about (RFC 792, RFC 4443 §3).
+/// Errors quote the packet that caused them (RFC 792, RFC 4443 §3).
 fn is_error(kind: u8, ipv4: bool) -> bool {
     if ipv4 { matches!(kind, 3 | 4 | 5 | 11 | 12) } else { (1..=4).contains(&kind) }
 }
 
-/// The initial numbers of both ends, where turns ask for some: such that the first segment of the
-/// turn has what it asks for.
+/// Initial sequence numbers of both ends such that the first segment of a turn has the number it
+/// requires. `None`: no turn requires one.
 fn initial_sequences(exchange: &Exchange) -> Result<[Option<u32>; 2], Error> {
     let mut initial = [None; 2];
-    // Behind the SYN.
+    // The SYN takes one number.
     let mut sent = [1u32; 2];
     let ask = |initial: &mut [Option<u32>; 2], end: End, asked: u32, sent: u32, field| {
         let first = asked.wrapping_sub(sent);
@@ -366,7 +367,7 @@ fn initial_sequences(exchange: &Exchange) -> Result<[Option<u32>; 2], Error> {
     Ok(initial)
 }
 
-/// What a segment takes of the sequence numbers (RFC 9293 §3.4).
+/// Sequence numbers that a segment occupies (RFC 9293 §3.4).
 fn span(payload: &[u8], flags: u8) -> u32 {
     payload.len() as u32 + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0)
 }

@@ -33,7 +33,7 @@ fn hex(octets: &[u8]) -> String {
     octets.iter().map(|o| format!("{o:02x}")).collect()
 }
 
-/// The packet text's frame, made by the other builder, without padding.
+/// The frame of the packet text, built by squall-wire, without padding.
 fn built(text: &str) -> Vec<u8> {
     let frame = Packet::parse(text).unwrap().build(None, &|_| unreachable!(), 0).unwrap();
     frame.bytes[..frame.bytes.len() - frame.trailer].to_vec()
@@ -260,7 +260,7 @@ fn an_error_of_icmp_quotes_a_packet_that_went_the_other_way() {
             }
             let expected =
                 ["eth/ipv4/icmp/ipv4/udp", "eth/ipv6/icmpv6/ipv6/udp"][usize::from(version == 6)];
-            // All lengths and checksums are right, but that lengths of ICMP there are none.
+            // All lengths and checksums are correct; ICMP has no length field.
             assert_eq!((frame.names().as_str(), frame.lengths.len()), (expected, 3));
             assert_eq!(frame.checksums.len(), if version == 4 { 4 } else { 2 });
             let value = |name: &str| frame.value(&frame.field(name).unwrap());

@@ -1,10 +1,10 @@
-//! Texts of the sampler against PCRE2 itself.
+//! Compares the sampler with PCRE2.
 
 use pcre2::bytes::{Regex, RegexBuilder};
 use squall_attacks::regex::{ByteSet, Choices, Constraints, Expression, Flags, Held, Sampled};
 use squall_units::SplitMix64;
 
-/// One a line: what PCRE2's syntax has (pcre2pattern(3)), and what rules make of it.
+/// One per line: features of PCRE2's syntax (pcre2pattern(3)), and expressions as in rules.
 const EXPRESSIONS: &str = r#"
 a
 abc
@@ -267,8 +267,8 @@ fn read(pattern: &str) -> Expression {
         .unwrap_or_else(|error| panic!("{pattern}: {error}"))
 }
 
-/// The text after some octet that may stand before it and before one that may follow, and where in
-/// it the match lies.
+/// The text between an octet that may precede it and one that may follow it, and the position of
+/// the match.
 fn embedded(sampled: &Sampled) -> (Vec<u8>, usize) {
     let mut bytes: Vec<u8> = sampled.before.iter().take(1).collect();
     let begin = bytes.len();
@@ -626,7 +626,7 @@ fn quantifiers_behind_ends_of_quotes_are_those_of_pcre2_and_never_nest() {
         let ours = Expression::parse(pattern, Flags::default());
         assert_eq!(ours.is_ok(), Regex::new(pattern).is_ok(), "{pattern}: {:?}", ours.err());
     }
-    // Each would be a call within the one before, of whatever goes through the tree.
+    // Nested repetitions would recurse once each in all functions on the tree.
     for pattern in [many(r"\E{2}"), many(r"\Q\E*")] {
         let refused = Expression::parse(&pattern, Flags::default()).err().unwrap();
         assert!(refused.to_string().contains("nothing before it to repeat"), "{refused}");

@@ -1,5 +1,5 @@
-//! Messages that were made are read again: by the evaluator, buffer for buffer, and by tshark,
-//! where it is installed.
+//! Parses assembled messages: with the evaluator, buffer by buffer, and with tshark if it is
+//! installed.
 
 use std::process::Command;
 
@@ -51,7 +51,7 @@ fn frames(exchange: &Exchange) -> Vec<wire::Frame> {
     wire::frames(exchange, &ends, &wire::Settings::default()).unwrap()
 }
 
-/// Whether the evaluator sees the options of a rule in a conversation.
+/// Whether the evaluator matches the options of a rule on a conversation.
 fn is_seen(application: Application, turns: Vec<Turn>, options: &str) -> bool {
     let rule = format!("alert ip any any -> any any (msg:\"seen\"; {options} sid:1;)");
     let rules = RuleSet::parse(&rule, &Variables::standard());
@@ -75,12 +75,12 @@ fn parts(buffers: &[(Buffer, End, &[u8])]) -> Parts {
     parts
 }
 
-/// As a content's value.
+/// The octets as the value of a content.
 fn written(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("|{octet:02X}|")).collect()
 }
 
-/// The option that asks for a buffer of exactly these octets.
+/// Options that require a buffer of exactly these octets.
 fn whole(buffer: Buffer, octets: &[u8]) -> String {
     format!("{}; content:\"{}\"; startswith; endswith;", buffer.name(), written(octets))
 }

@@ -1,6 +1,5 @@
-//! The rules of `tests/rules`, one for every construct of the three dialects: what becomes of each
-//! is what is written beside it, but for those of `shortfalls.txt`, which says what they come to
-//! instead.
+//! The rules in `tests/rules`, one for each construct of the three dialects. Each has the outcome
+//! that is noted with it, except those in `shortfalls.txt`, which lists their outcomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,8 +17,8 @@ fn expected(rule: &Rule) -> &str {
     &said.unwrap_or_else(|| panic!("sid {} expects nothing", rule.sid)).1
 }
 
-/// A rule that comes to do what it should leaves the list, and one that does no longer enters it:
-/// `BLESS=1` writes it anew.
+/// A rule that reaches its expected outcome leaves the list, one that no longer does enters it:
+/// `BLESS=1` rewrites it.
 #[test]
 fn each_rule_comes_to_what_stands_beside_it() {
     let set = RuleSet::read(&[directory()], &Variables::standard());
@@ -75,8 +74,7 @@ fn each_rule_comes_to_what_stands_beside_it() {
     );
 }
 
-/// A line `# expect: problem Reason` stands above each line that is to give one, and no other line
-/// gives one.
+/// A line `# expect: problem Reason` precedes each line that must be a problem, and no others are.
 #[test]
 fn each_line_that_is_no_rule_gives_the_problem_that_stands_above_it() {
     let set = RuleSet::read(&[directory()], &Variables::standard());
@@ -102,7 +100,7 @@ fn each_line_that_is_no_rule_gives_the_problem_that_stands_above_it() {
 
 const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/rules.md");
 
-/// What stands above the table of docs/reference/rules.md.
+/// The text above the table of docs/reference/rules.md.
 const PREFACE: &str = "\
 # Rules
 
@@ -131,7 +129,7 @@ snort_defaults.lua can set them.
 |---|---|---|---|
 ";
 
-/// `BLESS=1` writes it anew.
+/// `BLESS=1` rewrites the page.
 #[test]
 fn the_reference_names_each_keyword_and_claims_nothing_that_is_not_so() {
     let set = RuleSet::read(&[directory()], &Variables::standard());

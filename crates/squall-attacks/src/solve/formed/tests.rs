@@ -57,11 +57,11 @@ fn a_text_of_dns_is_as_long_as_its_record_says() {
 
 #[test]
 fn what_cannot_be_a_message_of_dns_is_none() {
-    // Thousands of records, in 20 octets.
+    // Thousands of records in 20 octets.
     assert_eq!(closed(Spoken::Dns, Client, &[0, 0, 1, 0, 0, 1, 0x9e, 0x98, 0, 0, 0, 0]), None);
-    // A name that is where it points to.
+    // A name that points to itself.
     assert_eq!(closed(Spoken::Dns, Client, &[0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xc0, 12]), None);
-    // Octets behind the last record.
+    // Data after the last record.
     assert_eq!(closed(Spoken::Dns, Client, b"\0\0\x01\0\0\x01\0\0\0\0\0\0\0\0\x01\0\x01xyz"), None);
 }
 
