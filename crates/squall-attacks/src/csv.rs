@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, Write};
 
 /// Longest record in octets. Anything longer is not a record.
-pub(crate) const LONGEST: usize = 1 << 20;
+pub(crate) const MAX_LEN: usize = 1 << 20;
 
 /// Octets to search for a line end: `/dev/zero` has none.
 const NO_TEXT: usize = 64 << 20;
@@ -111,7 +111,7 @@ pub(crate) struct Lines<R> {
 #[derive(Debug)]
 pub(crate) enum NoLine {
     Input(io::Error),
-    /// It exceeds [`LONGEST`] octets or is not UTF-8. The reader has skipped it.
+    /// It exceeds [`MAX_LEN`] octets or is not UTF-8. The reader has skipped it.
     Unreadable(&'static str),
 }
 
@@ -177,7 +177,7 @@ impl<R: BufRead> Lines<R> {
             any = true;
             let end = chunk.iter().position(|&o| o == b'\n');
             let taken = end.unwrap_or(chunk.len());
-            too_long |= self.octets.len() + taken > LONGEST;
+            too_long |= self.octets.len() + taken > MAX_LEN;
             if !too_long {
                 self.octets.extend_from_slice(&chunk[..taken]);
             }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_that_is_wrong_is_told_with_its_column() {
+    fn an_invalid_quote_is_reported_with_its_column() {
         assert_eq!(fields("a,\"b", ',').unwrap_err().column, 3);
         let Broken { column, text } = fields("a,\"b\"c", ',').unwrap_err();
         assert_eq!(
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_goes_on_behind_a_line_end_inside_of_quotes() {
+    fn a_record_continues_after_a_line_end_within_quotes() {
         let mut lines = Lines::new(&b"a,\"b\r\nc\"\r\nd\n\xff\ne"[..]);
         assert_eq!(lines.record().unwrap().unwrap(), "a,\"b\r\nc\"");
         assert_eq!(lines.record().unwrap().unwrap(), "d");
@@ -248,7 +248,7 @@ mod tests {
         let long = io::Read::chain(io::Read::take(io::repeat(b'x'), 3 << 20), &b"\nshort"[..]);
         let mut lines = Lines::new(io::BufReader::new(long));
         assert!(matches!(lines.next(), Some(Err(NoLine::Unreadable(_)))));
-        assert!(lines.octets.len() <= LONGEST);
+        assert!(lines.octets.len() <= MAX_LEN);
         assert_eq!(lines.next().unwrap().unwrap(), "short");
     }
 
@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(fields_in in prop::collection::vec("[ -~\r\n\"='@+-]{0,12}", 1..6)) {
+        fn written_records_read_back(fields_in in prop::collection::vec("[ -~\r\n\"='@+-]{0,12}", 1..6)) {
             let mut octets = vec![];
             write(&mut octets, &fields_in.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
             let mut lines = Lines::new(&octets[..]);

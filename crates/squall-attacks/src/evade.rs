@@ -379,7 +379,7 @@ fn send(mut burst: Vec<Packet>, evasion: Evasion, sent: &mut Vec<Packet>) {
                 sent.push(if i == 0 {
                     burst[i].clone()
                 } else {
-                    behind(&burst[i - 1], &burst[i], n.into())
+                    with_overlap(&burst[i - 1], &burst[i], n.into())
                 });
             }
         }
@@ -468,7 +468,7 @@ fn halves(packet: &Packet) -> Option<(Packet, Packet)> {
 
 /// `packet` with the last `n` octets of the previous segment in front, if that directly precedes it
 /// and may be extended.
-fn behind(before: &Packet, packet: &Packet, n: usize) -> Packet {
+fn with_overlap(before: &Packet, packet: &Packet, n: usize) -> Packet {
     let mut longer = packet.clone();
     if let (Head::Tcp(first), Head::Tcp(segment)) = (&before.head, &mut longer.head)
         && first.sequence.wrapping_add(before.payload.len() as u32) == segment.sequence

@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_wrong_is_told_with_its_place_and_the_next_is_read() {
+    fn a_bad_line_is_reported_with_its_position_and_the_next_is_read() {
         let mut text = written(&[label(), label(), label()], Format::Csv);
         let second = text.match_indices("near_miss").nth(1).unwrap().0;
         text.replace_range(second..second + 4, "nigh");
@@ -488,8 +488,8 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_none_is_told_once() {
-        for (text, says) in [
+    fn a_bad_header_is_reported_once() {
+        for (text, expected) in [
             ("sid,src\n1,2\n", "1:5: found column \"src\""),
             ("sid,sid\n", "1:5: found column \"sid\" twice"),
             ("sid\n", "1:1: the header has no column \"attack\""),
@@ -497,12 +497,12 @@ mod tests {
             let read: Vec<_> = Reader::new(text.as_bytes()).collect();
             assert_eq!(read.len(), 1);
             let error = read[0].as_ref().unwrap_err().to_string();
-            assert!(error.starts_with(says), "{error}");
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 
     #[test]
-    fn columns_may_stand_in_another_order_and_times_be_iso() {
+    fn columns_may_be_in_any_order_and_times_in_iso() {
         let text = "sid,attack,end,begin,protocol,source,source_port,destination,destination_port,kind,gid,alerts\n\n\
                     5,0,2023-11-14T22:13:21Z,1700000000,17,::1,1,::2,2,attack,1,1\n";
         let label = Reader::new(text.as_bytes()).next().unwrap().unwrap();
@@ -514,7 +514,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(
+        fn written_records_read_back(
             (attack, begin, end) in any::<(u64, u64, u64)>(),
             (protocol, source_port, destination_port) in any::<(u8, u16, u16)>(),
             (source, destination) in any::<(IpAddr, IpAddr)>(),

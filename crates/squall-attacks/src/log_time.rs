@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn text_that_is_not_a_time_is_none() {
         for text in [
             "",
             ".",

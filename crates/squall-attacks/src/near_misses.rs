@@ -42,7 +42,7 @@ pub fn near_miss(solution: &Solution, rules: &RuleSet, solver: &Solver<'_>) -> O
         if solver.misses(solution, &exchanges) == Ok(true) {
             let (option, note) = (change.option, change.note(rule));
             // Keep a malformed near miss of a well-formed attack only as a last resort.
-            let whole = solver.stays_whole(solution, &exchanges);
+            let whole = solver.stays_well_formed(solution, &exchanges);
             let miss = NearMiss { exchanges: exchanges.clone(), option, note, attempts };
             if whole {
                 return Some(miss);
@@ -311,8 +311,8 @@ fn from_the_middle(octets: &Octets, at: usize) -> usize {
     let origins = octets.origins();
     let same = |o: &&Origin| **o == origins[at];
     let before = origins[..at].iter().rev().take(256).take_while(same).count();
-    let behind = origins[at..].iter().take(256).take_while(same).count();
-    before.abs_diff(behind)
+    let after = origins[at..].iter().take(256).take_while(same).count();
+    before.abs_diff(after)
 }
 
 /// Candidates to replace an octet, the most suitable first: a letter for a letter, a digit for a

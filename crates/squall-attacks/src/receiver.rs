@@ -7,9 +7,9 @@ use squall_units::{be16, be32};
 
 /// The data that a standard receiver takes from frames.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Heard {
+pub(crate) struct Received {
     /// By the last octet of the sender's MAC address: its stream, or the payloads of its datagrams.
-    pub said: BTreeMap<u8, Vec<Vec<u8>>>,
+    pub data: BTreeMap<u8, Vec<Vec<u8>>>,
     /// Ends that have sent a FIN.
     pub closed: Vec<u8>,
     /// The reason for each packet dropped.
@@ -19,7 +19,7 @@ pub(crate) struct Heard {
 #[derive(Default)]
 pub(crate) struct Receiver {
     routers: u8,
-    heard: Heard,
+    received: Received,
     /// By sender, identification and protocol.
     fragments: BTreeMap<(u8, u32, u8), Vec<Fragment>>,
     streams: BTreeMap<u8, Stream>,
@@ -49,11 +49,11 @@ fn is_right(parts: &[&[u8]]) -> bool {
 
 impl Receiver {
     /// A receiver beyond `routers` routers, so packets with a smaller TTL do not arrive.
-    pub fn behind(routers: u8) -> Self {
+    pub fn beyond(routers: u8) -> Self {
         Receiver { routers, ..Receiver::default() }
     }
 
-    pub fn hear<'a>(mut self, frames: impl IntoIterator<Item = &'a [u8]>) -> Heard {
+    pub fn receive<'a>(mut self, frames: impl IntoIterator<Item = &'a [u8]>) -> Received {
         for frame in frames {
             let from = frame[11];
             let mut at = 12;
@@ -65,9 +65,9 @@ impl Receiver {
         assert!(self.fragments.values().all(|f| f.is_empty()), "fragments are left over");
         for (from, stream) in self.streams {
             assert!(stream.early.is_empty(), "octets are missing");
-            self.heard.said.entry(from).or_default().push(stream.octets);
+            self.received.data.entry(from).or_default().push(stream.octets);
         }
-        self.heard
+        self.received
     }
 
     fn network(&mut self, from: u8, ethertype: usize, packet: &[u8]) {
@@ -110,7 +110,7 @@ impl Receiver {
             other => panic!("EtherType {other:#x}"),
         }
         if ttl <= self.routers {
-            return self.heard.dropped.push("ttl");
+            return self.received.dropped.push("ttl");
         }
         let mut body = packet[at..].to_vec();
         if offset > 0 || more {
@@ -142,19 +142,19 @@ impl Receiver {
                 assert_eq!(body[..2], [0, 0]);
                 self.network(from, usize::from(be16(&body, 2)), &body[4..]);
             }
-            6 if !is_right(&[&pseudo, &body]) => self.heard.dropped.push("checksum"),
+            6 if !is_right(&[&pseudo, &body]) => self.received.dropped.push("checksum"),
             6 => self.segment(from, &body),
             17 => {
                 assert!(is_right(&[&pseudo, &body]) && body[6..8] != [0, 0], "checksum of UDP");
                 assert_eq!(usize::from(be16(&body, 4)), body.len());
-                self.heard.said.entry(from).or_default().push(body[8..].to_vec());
+                self.received.data.entry(from).or_default().push(body[8..].to_vec());
             }
             1 | 58 => {
                 let pseudo = if protocol == 1 { vec![] } else { pseudo };
                 assert!(is_right(&[&pseudo, &body]), "checksum of ICMP");
-                self.heard.said.entry(from).or_default().push(body[8..].to_vec());
+                self.received.data.entry(from).or_default().push(body[8..].to_vec());
             }
-            _ => self.heard.said.entry(from).or_default().push(body),
+            _ => self.received.data.entry(from).or_default().push(body),
         }
     }
 
@@ -171,14 +171,14 @@ impl Receiver {
         let stream = self.streams.get_mut(&from).expect("a SYN came first");
         if let (Some(last), Some(stamp)) = (stream.stamp, stamp) {
             if (stamp.wrapping_sub(last) as i32) < 0 && last.wrapping_sub(stamp) > 1 << 20 {
-                return self.heard.dropped.push("paws");
+                return self.received.dropped.push("paws");
             }
             stream.stamp = Some(last.max(stamp));
         }
         let done = stream.octets.len() as u64;
         let distance = i64::from(sequence.wrapping_sub(stream.next) as i32);
         if distance.abs() > 1 << 20 {
-            return self.heard.dropped.push("window");
+            return self.received.dropped.push("window");
         }
         assert_eq!(flags & 4, 0, "a RST in the window");
         assert_ne!(flags & 16, 0, "an ACK");
@@ -202,7 +202,7 @@ impl Receiver {
         if stream.fin == Some(stream.octets.len() as u64) {
             stream.fin = None;
             stream.next = stream.next.wrapping_add(1);
-            self.heard.closed.push(from);
+            self.received.closed.push(from);
         }
         // An acknowledgment must cover exactly the data received so far.
         let acknowledged = be32(segment, 8);

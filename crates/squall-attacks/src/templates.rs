@@ -356,9 +356,9 @@ impl Template {
             );
             return Err(Error(text));
         }
-        if p.payload > MOST_PAYLOAD || p.jitter > 100 {
+        if p.payload > MAX_PAYLOAD || p.jitter > 100 {
             let text = format!(
-                "{}: a payload of {} octets and a jitter of {} %, expected at most {MOST_PAYLOAD} \
+                "{}: a payload of {} octets and a jitter of {} %, expected at most {MAX_PAYLOAD} \
                  and 100",
                 self.name, p.payload, p.jitter
             );
@@ -502,7 +502,7 @@ impl Event {
 }
 
 /// Fits an Ethernet frame with all headers.
-const MOST_PAYLOAD: u16 = 1400;
+const MAX_PAYLOAD: u16 = 1400;
 
 const fn scan(
     name: &'static str,
@@ -577,7 +577,7 @@ fn segment(from: End, flags: u8, seed: u64, n: u64) -> Turn {
 
 fn noise(p: &Parameters, n: u64) -> Vec<u8> {
     let seed = mix(mix(p.seed, 5), n);
-    (0..u64::from(p.payload.min(MOST_PAYLOAD))).map(|i| mix(seed, i) as u8).collect()
+    (0..u64::from(p.payload.min(MAX_PAYLOAD))).map(|i| mix(seed, i) as u8).collect()
 }
 
 /// Letters and digits of base 32.
@@ -772,7 +772,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_that_cannot_be_are_told() {
+    fn invalid_parameters_are_errors() {
         let scan = named("syn-scan").unwrap();
         let good = parameters(scan, 4);
         let error = |p: Parameters| scan.events(&p).unwrap_err().to_string();

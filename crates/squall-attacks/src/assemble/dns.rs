@@ -242,29 +242,29 @@ mod tests {
         turns.iter().map(|turn| turn.octets.bytes().to_vec()).collect()
     }
 
-    fn asks(name: &str) -> Parts {
+    fn requires(name: &str) -> Parts {
         let buffers = vec![(Buffer::DnsQuery, End::Client, Octets::of(name, Origin::Option(2)))];
         Parts { buffers, ..Parts::default() }
     }
 
     #[test]
-    fn a_question_is_answered_for_the_name_that_was_asked() {
-        let messages = messages(&asks("a.evil"));
+    fn a_question_is_answered_for_its_name() {
+        let messages = messages(&requires("a.evil"));
         assert_eq!(messages[0], b"SQ\x01\0\0\x01\0\0\0\0\0\0\x01a\x04evil\0\0\x01\0\x01");
         let answer = b"SQ\x81\x80\0\x01\0\x01\0\0\0\0\x01a\x04evil\0\0\x01\0\x01\x01a\x04evil\0\0\x01\0\x01\0\0\x0e\x10\0\x04\xc0\0\x02\x50";
         assert_eq!(messages[1], answer);
     }
 
     #[test]
-    fn over_tcp_a_length_stands_before_a_message() {
-        let mut parts = asks(".evil");
+    fn over_tcp_a_length_precedes_a_message() {
+        let mut parts = requires(".evil");
         parts.style = Style { over_tcp: true, ..Style::default() };
         assert_eq!(&messages(&parts)[0][..16], b"\0\x1aSQ\x01\0\0\x01\0\0\0\0\0\0\x03w");
     }
 
     #[test]
-    fn opcode_rcode_and_type_are_those_asked_for() {
-        let mut parts = asks("x");
+    fn opcode_rcode_and_type_are_as_required() {
+        let mut parts = requires("x");
         parts.tests = vec![
             ApplicationTest::DnsOpcode { opcode: Numbers::one(4) },
             ApplicationTest::DnsRcode(Numbers::range(1..=9)),
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_name_that_has_no_labels_is_impossible() {
         for name in ["a..b", &"a".repeat(64), &"abcdefg.".repeat(40)] {
-            assert!(assemble(Application::Dns, &asks(name)).is_err(), "{name}");
+            assert!(assemble(Application::Dns, &requires(name)).is_err(), "{name}");
         }
     }
 }

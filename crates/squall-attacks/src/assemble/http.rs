@@ -203,37 +203,37 @@ impl Request {
     }
 
     fn set_uri(&mut self, parts: &Parts) -> Result<(), Impossible> {
-        let normalised = parts.get(Buffer::HttpUri, End::Client);
+        let normalized = parts.get(Buffer::HttpUri, End::Client);
         let raw = parts.get(Buffer::HttpRawUri, End::Client);
         let given = self.uri.origins() != Octets::from("/").origins() || self.uri.len() > 1;
         let suffix = parts.tests.iter().find_map(|test| match test {
             ApplicationTest::FileExtension { is, negated: false } => Some(is),
             _ => None,
         });
-        self.uri = match (normalised, raw) {
-            (Some(normalised), None)
-                if given && contains(&uri::read(self.uri.bytes()), normalised.bytes()) =>
+        self.uri = match (normalized, raw) {
+            (Some(normalized), None)
+                if given && contains(&uri::read(self.uri.bytes()), normalized.bytes()) =>
             {
                 return Ok(());
             }
-            (Some(normalised), None) if given => uri::of_both(normalised, &self.uri)?,
-            (Some(normalised), None) if parts.style.escaped => {
-                uri::escaped(&uri::written(normalised)?)
+            (Some(normalized), None) if given => uri::of_both(normalized, &self.uri)?,
+            (Some(normalized), None) if parts.style.escaped => {
+                uri::escaped(&uri::written(normalized)?)
             }
-            (Some(normalised), None) => uri::written(normalised).or_else(|impossible| {
+            (Some(normalized), None) => uri::written(normalized).or_else(|impossible| {
                 // After a question mark, nothing is normalized. One may be inserted between two
                 // patterns.
                 let room =
-                    |at: &usize| !are_one(normalised.origins()[at - 1], normalised.origins()[*at]);
+                    |at: &usize| !are_one(normalized.origins()[at - 1], normalized.origins()[*at]);
                 let queried = |at: usize| {
-                    let mut all = normalised.slice(0..at);
+                    let mut all = normalized.slice(0..at);
                     all.append(&"?".into());
-                    all.append(&normalised.slice(at..normalised.len()));
+                    all.append(&normalized.slice(at..normalized.len()));
                     uri::written(&all).ok()
                 };
-                (1..normalised.len()).filter(room).find_map(queried).ok_or(impossible)
+                (1..normalized.len()).filter(room).find_map(queried).ok_or(impossible)
             })?,
-            (Some(normalised), Some(raw)) => uri::of_both(normalised, raw)?,
+            (Some(normalized), Some(raw)) => uri::of_both(normalized, raw)?,
             (None, Some(raw)) => raw.clone(),
             (None, None) if given => return Ok(()),
             (None, None) => {
@@ -406,11 +406,11 @@ impl<'p> Blocks<'p> {
                 End::Server => first.starts_with(b"HTTP/"),
             };
             match end {
-                _ if !is_first => blocks.take(start, Seen::AsSent)?,
+                _ if !is_first => blocks.take(start, View::AsSent)?,
                 None => blocks.first_line = Some(start.clone()),
                 Some(end) => {
                     blocks.first_line = Some(start.slice(0..end));
-                    blocks.take(&start.slice(end + 2..start.len()), Seen::AsSent)?;
+                    blocks.take(&start.slice(end + 2..start.len()), View::AsSent)?;
                 }
             }
         }
@@ -422,16 +422,16 @@ impl<'p> Blocks<'p> {
         ] {
             for block in parts.all(buffer, from) {
                 let seen = match buffer {
-                    Buffer::HttpRawHeader => Seen::AsSent,
-                    Buffer::HttpHeader => Seen::WithoutCookies,
-                    _ => Seen::Normalised,
+                    Buffer::HttpRawHeader => View::AsSent,
+                    Buffer::HttpHeader => View::WithoutCookies,
+                    _ => View::Normalized,
                 };
                 blocks.take(block, seen)?;
             }
         }
         for payload in parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from)) {
             if is_lines(payload.bytes()) {
-                blocks.take(payload, Seen::AsSent)?;
+                blocks.take(payload, View::AsSent)?;
             }
         }
         if let Some(names) = parts.get(Buffer::HttpHeaderNames, from) {
@@ -441,15 +441,15 @@ impl<'p> Blocks<'p> {
     }
 
     /// Completes a block of header lines.
-    fn take(&mut self, block: &Octets, seen: Seen) -> Result<(), Impossible> {
+    fn take(&mut self, block: &Octets, seen: View) -> Result<(), Impossible> {
         if block.is_empty()
             || self.lines.iter().any(|line| contains(line.octets.bytes(), block.bytes()))
         {
             return Ok(());
         }
-        let normalised = seen != Seen::AsSent;
-        let block = if normalised { &with_carriage_returns(block) } else { block };
-        let mut pieces = divided(split(block), normalised, self.parts.style.spaced);
+        let normalized = seen != View::AsSent;
+        let block = if normalized { &with_carriage_returns(block) } else { block };
+        let mut pieces = divided(split(block), normalized, self.parts.style.spaced);
         // The empty line at the end is added anyway.
         let closed = pieces.last().is_some_and(|(piece, _)| piece.is_empty());
         if closed {
@@ -458,11 +458,11 @@ impl<'p> Blocks<'p> {
         let count = pieces.len();
         let mut before: Option<Octets> = None;
         for (at, (piece, end)) in pieces.into_iter().enumerate() {
-            let asked_before = before.as_ref().and_then(asked_for);
-            let asked_after = end.as_ref().and_then(asked_for);
+            let required_before = before.as_ref().and_then(required_by);
+            let required_after = end.as_ref().and_then(required_by);
             if piece.is_empty() {
                 // The same pattern requires octets on both sides of the line end.
-                let one = asked_before.is_some() && asked_before == asked_after;
+                let one = required_before.is_some() && required_before == required_after;
                 match at {
                     // Starts with a line end.
                     0 => {
@@ -474,7 +474,7 @@ impl<'p> Blocks<'p> {
                             line.end = end;
                         }
                     }
-                    _ if one && normalised => {
+                    _ if one && normalized => {
                         return Err(Impossible(
                             "http.header does not contain the empty line after the header".into(),
                         ));
@@ -496,13 +496,13 @@ impl<'p> Blocks<'p> {
                 continue;
             }
             let last = piece.origins().last().copied();
-            let open = end.is_none() || asked_after.is_none() || asked_after != last;
-            let mut line = complete(&piece, at == 0, open, normalised)?;
+            let open = end.is_none() || required_after.is_none() || required_after != last;
+            let mut line = complete(&piece, at == 0, open, normalized)?;
             line.open = end.is_none();
             let is_cookie =
                 line.is(b"Cookie") && self.from == End::Client || line.is(b"Set-Cookie");
-            if seen == Seen::WithoutCookies && is_cookie {
-                if asked_before.is_some() {
+            if seen == View::WithoutCookies && is_cookie {
+                if required_before.is_some() {
                     return Err(Impossible("http.header does not contain cookies".into()));
                 }
                 // A line whose name ends in the required octets matches too.
@@ -515,11 +515,11 @@ impl<'p> Blocks<'p> {
             }
             let again =
                 self.lines.iter().any(|there| !line.name().is_empty() && there.is(line.name()));
-            if again && (seen == Seen::AsSent || line.is(b"Set-Cookie")) {
+            if again && (seen == View::AsSent || line.is(b"Set-Cookie")) {
                 self.lines.push(line);
             } else if let Err(impossible) = self.add(line.clone()) {
                 // Prefix the name, if no pattern requires the preceding octets.
-                if asked_before.is_some() {
+                if required_before.is_some() {
                     return Err(impossible);
                 }
                 let mut octets = Octets::from("X-");
@@ -586,7 +586,7 @@ impl<'p> Blocks<'p> {
         let pieces = split(names);
         let begins = names.bytes().starts_with(b"\r\n");
         self.complete = names.bytes().ends_with(b"\r\n\r\n") || names.bytes() == b"\r\n";
-        let mut asked: Vec<Line> = vec![];
+        let mut required: Vec<Line> = vec![];
         let count = pieces.len();
         for (at, (piece, _)) in
             pieces.iter().enumerate().filter(|(_, (piece, _))| !piece.is_empty())
@@ -633,10 +633,10 @@ impl<'p> Blocks<'p> {
                     Line::whole(octets)
                 }
             };
-            asked.push(line);
+            required.push(line);
         }
-        asked.append(&mut self.lines);
-        self.lines = asked;
+        required.append(&mut self.lines);
+        self.lines = required;
         Ok(())
     }
 
@@ -648,7 +648,7 @@ impl<'p> Blocks<'p> {
         body: &mut Octets,
         may_have_body: bool,
     ) -> Result<Vec<Line>, Impossible> {
-        let asked = self.complete;
+        let required = self.complete;
         let mut blocks = self;
         let mut others: Vec<Line> = vec![];
         for &(buffer, name) in dedicated(from) {
@@ -667,7 +667,7 @@ impl<'p> Blocks<'p> {
         // Add as many as fit.
         let has = |lines: &[Line], name: &str| lines.iter().any(|line| line.is(name.as_bytes()));
         let add = |others: &mut Vec<Line>, name: &str| {
-            if has(&blocks.lines, name) || has(others, name) || asked {
+            if has(&blocks.lines, name) || has(others, name) || required {
                 return;
             }
             // Skip the first value, which is that of a form, for responses.
@@ -709,10 +709,10 @@ impl<'p> Blocks<'p> {
             others.push(Line::new("Content-Disposition", value));
         }
         for trailer in parts.all(Buffer::HttpTrailer, from) {
-            blocks.take(trailer, Seen::AsSent)?;
+            blocks.take(trailer, View::AsSent)?;
         }
         encode(&blocks.lines, &mut others, body, parts)?;
-        length(&mut blocks.lines, &mut others, body, parts, from, may_have_body, asked)?;
+        length(&mut blocks.lines, &mut others, body, parts, from, may_have_body, required)?;
         order(&mut others);
         let has_block = !blocks.lines.is_empty();
         let lines: Vec<_> = if has_block && !parts.style.block_last {
@@ -735,16 +735,16 @@ impl<'p> Blocks<'p> {
 
 /// How an engine presents a block of header lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum View {
     AsSent,
     /// Names and values are trimmed and separated by a colon and a blank.
-    Normalised,
-    /// Like `Normalised`, without cookies.
+    Normalized,
+    /// Like `Normalized`, without cookies.
     WithoutCookies,
 }
 
 /// The option or setter that requires the first octet.
-fn asked_for(octets: &Octets) -> Option<Origin> {
+fn required_by(octets: &Octets) -> Option<Origin> {
     octets
         .origins()
         .first()
@@ -774,14 +774,14 @@ fn with_carriage_returns(block: &Octets) -> Octets {
 /// separate lines.
 fn divided(
     pieces: Vec<(Octets, Option<Octets>)>,
-    normalised: bool,
+    normalized: bool,
     spaced: bool,
 ) -> Vec<(Octets, Option<Octets>)> {
     let mut all = vec![];
     for (piece, end) in pieces {
         let bytes = piece.bytes();
         let colon = bytes.iter().take_while(|&&octet| is_token(octet)).count();
-        let room = normalised
+        let room = normalized
             && colon > 0
             && bytes.get(colon) == Some(&b':')
             && bytes.get(colon + 1).is_some_and(|next| !b" \t".contains(next))
@@ -805,7 +805,7 @@ fn divided(
 
 /// Completes a piece of a block to a line. The `first` piece may be the end of a line, an `open`
 /// one the start.
-fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result<Line, Impossible> {
+fn complete(piece: &Octets, first: bool, open: bool, normalized: bool) -> Result<Line, Impossible> {
     let bytes = piece.bytes();
     let impossible =
         |what: &str| Err(Impossible(format!("{what}: {:?}", String::from_utf8_lossy(bytes))));
@@ -817,11 +817,11 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
     let stands = match rest {
         [] => open && (!first || is_name(name)),
         // Without a value, engines present a blank after the colon.
-        [b':'] => open || !normalised,
+        [b':'] => open || !normalized,
         [b':', b' ', value @ ..] => {
-            !normalised || !value.first().is_some_and(|octet| b" \t".contains(octet))
+            !normalized || !value.first().is_some_and(|octet| b" \t".contains(octet))
         }
-        [b':', ..] => !normalised,
+        [b':', ..] => !normalized,
         _ => false,
     } && !name.is_empty();
     let mut octets;
@@ -855,7 +855,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
             octets = Octets::from("X-Data: 1");
         }
         octets.append(piece);
-    } else if normalised {
+    } else if normalized {
         return impossible("a header line never has this form");
     } else {
         octets = piece.clone();
@@ -867,7 +867,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalised: bool) -> Result
         let name = bytes[..colon].to_vec();
         let filler = if empty { usual(&name, 0).unwrap_or("1") } else { "1" };
         octets.append(&filler.into());
-    } else if normalised
+    } else if normalized
         && !empty
         && octets.bytes().last().is_some_and(|octet| b" \t".contains(octet))
     {
@@ -1073,14 +1073,14 @@ fn encode(
     body: &mut Octets,
     parts: &Parts,
 ) -> Result<(), Impossible> {
-    let says = |name: &[u8], word: &[u8]| {
+    let has_value = |name: &[u8], word: &[u8]| {
         block
             .iter()
             .chain(others.iter())
             .any(|line| line.is(name) && contains_nocase(line.value(), word))
     };
     let (gzip, chunked) =
-        (says(b"Content-Encoding", b"gzip"), says(b"Transfer-Encoding", b"chunked"));
+        (has_value(b"Content-Encoding", b"gzip"), has_value(b"Transfer-Encoding", b"chunked"));
     if body.is_empty() {
         return Ok(());
     }
@@ -1146,13 +1146,13 @@ fn length(
             line.octets = octets;
             return Ok(());
         }
-        let asked =
+        let required =
             std::str::from_utf8(line.value()).ok().and_then(|value| value.parse::<usize>().ok());
-        if let Some(asked) = asked
-            && asked <= FILL_LIMIT
-            && body.len() < asked
+        if let Some(required) = required
+            && required <= FILL_LIMIT
+            && body.len() < required
         {
-            let mut filling = Octets::of(vec![b'A'; asked - body.len()], Origin::Framing);
+            let mut filling = Octets::of(vec![b'A'; required - body.len()], Origin::Framing);
             if parts.style.filled_first {
                 filling.append(body);
                 *body = filling;
@@ -1390,14 +1390,14 @@ mod tests {
     }
 
     #[test]
-    fn all_names_of_a_header_stand_in_their_order() {
+    fn all_names_of_a_header_are_in_order() {
         let names = "\r\nConnection\r\nHost\r\n\r\n";
         let request = request(&parts(&[(Buffer::HttpHeaderNames, End::Client, names)]));
         assert_eq!(request, "GET / HTTP/1.1\r\nConnection: close\r\nHost: www.example.com\r\n\r\n");
     }
 
     #[test]
-    fn what_must_not_be_there_is_left_out_or_said_otherwise() {
+    fn unwanted_contents_are_omitted_or_replaced() {
         let mut without = parts(&[(Buffer::HttpUri, End::Client, "/")]);
         without.without = vec![
             (Buffer::HttpHeaderNames, End::Client, b"\r\nAccept".to_vec()),
@@ -1413,23 +1413,24 @@ mod tests {
 
     #[test]
     fn a_length_that_a_part_announces_is_filled_up() {
-        let mut asked = parts(&[
+        let mut required = parts(&[
             (Buffer::HttpContentLength, End::Client, "12"),
             (Buffer::HttpRequestBody, End::Client, "abc"),
         ]);
-        assert!(request(&asked).ends_with("Content-Length: 12\r\n\r\nabcAAAAAAAAA"));
-        asked.style.filled_first = true;
-        assert!(request(&asked).ends_with("Content-Length: 12\r\n\r\nAAAAAAAAAabc"));
-        asked.buffers[0] = (Buffer::HttpHeader, End::Client, Octets::of("Content-Length: ", RULE));
+        assert!(request(&required).ends_with("Content-Length: 12\r\n\r\nabcAAAAAAAAA"));
+        required.style.filled_first = true;
+        assert!(request(&required).ends_with("Content-Length: 12\r\n\r\nAAAAAAAAAabc"));
+        required.buffers[0] =
+            (Buffer::HttpHeader, End::Client, Octets::of("Content-Length: ", RULE));
         assert!(
-            request(&asked).starts_with("POST / HTTP/1.1\r\nContent-Length: 3\r\n"),
+            request(&required).starts_with("POST / HTTP/1.1\r\nContent-Length: 3\r\n"),
             "{}",
-            request(&asked)
+            request(&required)
         );
     }
 
     #[test]
-    fn a_request_line_gives_what_it_has() {
+    fn a_partial_request_line_is_completed() {
         let line = |line: &str| {
             let mut parts = parts(&[(Buffer::HttpRequestLine, End::Client, line)]);
             parts.style.lines = Lines::None;
@@ -1443,7 +1444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_in_chunks_and_compressed_holds_what_was_asked_for() {
+    fn a_chunked_and_compressed_body_contains_the_required_octets() {
         let mut coded = parts(&[(Buffer::FileData, End::Server, "evil evil evil")]);
         coded.style = Style { chunked: true, ..Style::default() };
         let response = messages(&coded).swap_remove(1);
@@ -1462,7 +1463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_said_with_its_reason() {
+    fn a_status_has_its_reason_phrase() {
         let mut parts = parts(&[(Buffer::HttpStatusCode, End::Server, "302")]);
         assert!(messages(&parts)[1].starts_with("HTTP/1.1 302 Found\r\n"));
         assert!(messages(&parts)[1].contains("\r\nLocation: http://www.example.com/\r\n"));
@@ -1473,7 +1474,7 @@ mod tests {
     }
 
     #[test]
-    fn an_octet_that_ends_a_line_cannot_stand_in_one() {
+    fn line_ends_within_a_line_are_impossible() {
         for (buffer, text) in [
             (Buffer::HttpUserAgent, "a\r\nb"),
             (Buffer::HttpMethod, "GE T"),

@@ -3,7 +3,7 @@
 
 use squall_rules::{Application, ApplicationTest, Buffer, End};
 
-use super::talk::{Step, Talk, joined, line, one_line};
+use super::dialog::{Dialog, Step, joined, line, one_line};
 use super::{Impossible, Mime, Parts, contains, merged};
 use crate::{Octets, Origin, Turn};
 
@@ -25,7 +25,7 @@ pub(super) fn conversation(
 
 fn smtp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let from = End::Client;
-    let mut talk = Talk::new("220 mail.example.com ESMTP");
+    let mut dialog = Dialog::new("220 mail.example.com ESMTP");
     let line_of = |before: &str, buffer, usual: &str, after: &str| {
         let usual = Octets::from(usual);
         let value = one_line(buffer, parts.get(buffer, from).unwrap_or(&usual))?;
@@ -35,7 +35,8 @@ fn smtp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         parts.all(buffer, from).map(|part| one_line(buffer, part).cloned()).collect()
     };
     let helo = line_of("EHLO ", Buffer::SmtpHelo, "client.example.com", "")?;
-    talk.steps
+    dialog
+        .steps
         .push(Step { command: helo, answer: "250-mail.example.com\r\n250 8BITMIME\r\n".into() });
     let mut addresses =
         vec![("MAIL FROM:", steps(Buffer::SmtpMailFrom)?, "<sender@example.com>", "250 2.1.0 Ok")];
@@ -49,22 +50,22 @@ fn smtp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         let values = if values.is_empty() { vec![usual.into()] } else { values };
         for value in values {
             let command = joined(&[&command.into(), &bracketed(&value), &"\r\n".into()]);
-            talk.steps.push(Step { command, answer: line(answer) });
+            dialog.steps.push(Step { command, answer: line(answer) });
         }
     }
-    talk.step("DATA", "354 End data with <CR><LF>.<CR><LF>");
+    dialog.step("DATA", "354 End data with <CR><LF>.<CR><LF>");
     let message = message(parts, from)?;
     let mut all = stuffed(&message);
     all.append(&".\r\n".into());
-    talk.middle = 1;
-    let data = talk.steps.len();
-    talk.steps.push(Step { command: all, answer: line("250 2.0.0 Ok: queued as 51") });
-    talk.step("QUIT", "221 2.0.0 Bye");
+    dialog.middle = 1;
+    let data = dialog.steps.len();
+    dialog.steps.push(Step { command: all, answer: line("250 2.0.0 Ok: queued as 51") });
+    dialog.step("QUIT", "221 2.0.0 Bye");
     // A payload that resembles a header line is in the message already.
-    if !contains_payload(&talk.steps[data].command, parts, from) {
-        talk.payloads(parts);
+    if !contains_payload(&dialog.steps[data].command, parts, from) {
+        dialog.payloads(parts);
     }
-    talk.turns(parts)
+    dialog.turns(parts)
 }
 
 /// Puts an address in angle brackets unless it has some.
@@ -79,44 +80,44 @@ fn bracketed(value: &Octets) -> Octets {
 }
 
 fn pop3(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
-    let mut talk = Talk::new("+OK POP3 server ready");
-    talk.step("USER user", "+OK");
-    talk.step("PASS secret", "+OK logged in");
-    talk.middle = 2;
+    let mut dialog = Dialog::new("+OK POP3 server ready");
+    dialog.step("USER user", "+OK");
+    dialog.step("PASS secret", "+OK logged in");
+    dialog.middle = 2;
     let message = message(parts, End::Server)?;
     let mut answer = line(&format!("+OK {} octets", message.len()));
     answer.append(&stuffed(&message));
     answer.append(&".\r\n".into());
     let inside = contains_payload(&answer, parts, End::Server);
-    talk.steps.push(Step { command: line("RETR 1"), answer });
-    talk.step("QUIT", "+OK bye");
-    talk.payloads(&client_only(parts, inside));
-    talk.turns(parts)
+    dialog.steps.push(Step { command: line("RETR 1"), answer });
+    dialog.step("QUIT", "+OK bye");
+    dialog.payloads(&client_only(parts, inside));
+    dialog.turns(parts)
 }
 
 fn imap(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
-    let mut talk = Talk::new("* OK IMAP4rev1 server ready");
-    talk.step("a1 LOGIN user secret", "a1 OK LOGIN completed");
-    talk.step(
+    let mut dialog = Dialog::new("* OK IMAP4rev1 server ready");
+    dialog.step("a1 LOGIN user secret", "a1 OK LOGIN completed");
+    dialog.step(
         "a2 SELECT INBOX",
         "* FLAGS (\\Seen)\r\n* 1 EXISTS\r\na2 OK [READ-WRITE] SELECT completed",
     );
-    talk.middle = 1;
+    dialog.middle = 1;
     let message = message(parts, End::Server)?;
     let mut answer = line(&format!("* 1 FETCH (BODY[] {{{}}}", message.len()));
     answer.append(&message);
     answer.append(&")\r\na3 OK FETCH completed\r\n".into());
     let inside = contains_payload(&answer, parts, End::Server);
-    talk.steps.push(Step { command: line("a3 FETCH 1 BODY[]"), answer });
-    talk.step("a4 LOGOUT", "* BYE\r\na4 OK LOGOUT completed");
-    talk.payloads(&client_only(parts, inside));
-    talk.turns(parts)
+    dialog.steps.push(Step { command: line("a3 FETCH 1 BODY[]"), answer });
+    dialog.step("a4 LOGOUT", "* BYE\r\na4 OK LOGOUT completed");
+    dialog.payloads(&client_only(parts, inside));
+    dialog.turns(parts)
 }
 
-fn contains_payload(said: &Octets, parts: &Parts, from: End) -> bool {
+fn contains_payload(message: &Octets, parts: &Parts, from: End) -> bool {
     let mut payloads =
         parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from)).peekable();
-    payloads.peek().is_some() && payloads.all(|payload| contains(said.bytes(), payload.bytes()))
+    payloads.peek().is_some() && payloads.all(|payload| contains(message.bytes(), payload.bytes()))
 }
 
 /// Removes the server's payloads if its message contains them.
@@ -164,8 +165,8 @@ fn message(parts: &Parts, from: End) -> Result<Octets, Impossible> {
     }
     for payload in parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from)) {
         match is_header(payload.bytes()) {
-            true => all.append(&super::talk::ended(payload.clone())),
-            false if from == End::Server => text.append(&super::talk::ended(payload.clone())),
+            true => all.append(&super::dialog::ended(payload.clone())),
+            false if from == End::Server => text.append(&super::dialog::ended(payload.clone())),
             false => {}
         }
     }
@@ -348,7 +349,7 @@ mod tests {
 
     use super::super::{
         assemble,
-        testing::{said, with},
+        testing::{texts, with},
     };
     use super::*;
 
@@ -358,33 +359,33 @@ mod tests {
             (Buffer::FileData, End::Client, "evil code"),
             (Buffer::FileName, End::Client, "a.exe"),
         ]);
-        let said = said(Application::Smtp, &parts).concat();
+        let text = texts(Application::Smtp, &parts).concat();
         let head = "Content-Transfer-Encoding: base64\r\nContent-Disposition: attachment; \
                     filename=\"a.exe\"\r\n\r\nZXZpbCBjb2Rl\r\n--";
-        assert!(said.contains(head), "{said}");
+        assert!(text.contains(head), "{text}");
         assert!(
-            said.starts_with("220 mail.example.com ESMTP\r\nEHLO client.example.com\r\n250-"),
-            "{said}"
+            text.starts_with("220 mail.example.com ESMTP\r\nEHLO client.example.com\r\n250-"),
+            "{text}"
         );
         assert!(
-            said.ends_with("--\r\n.\r\n250 2.0.0 Ok: queued as 51\r\nQUIT\r\n221 2.0.0 Bye\r\n"),
-            "{said}"
+            text.ends_with("--\r\n.\r\n250 2.0.0 Ok: queued as 51\r\nQUIT\r\n221 2.0.0 Bye\r\n"),
+            "{text}"
         );
     }
 
     #[test]
-    fn what_is_said_in_the_envelope_and_in_the_header_is_that_asked_for() {
+    fn envelope_and_header_are_as_required() {
         let parts = with(&[
             (Buffer::SmtpHelo, End::Client, "evil"),
             (Buffer::SmtpMailFrom, End::Client, "a@b"),
             (Buffer::SmtpRcptTo, End::Client, "<c@d>"),
             (Buffer::EmailSubject, End::Client, "Win"),
         ]);
-        let said = said(Application::Smtp, &parts).concat();
+        let text = texts(Application::Smtp, &parts).concat();
         for line in
             ["EHLO evil\r\n", "MAIL FROM:<a@b>\r\n", "RCPT TO:<c@d>\r\n", "Subject: Win\r\n"]
         {
-            assert!(said.contains(line), "{line} in {said}");
+            assert!(text.contains(line), "{line} in {text}");
         }
         let two_lines = with(&[(Buffer::EmailSubject, End::Client, "a\r\nb")]);
         assert!(assemble(Application::Smtp, &two_lines).is_err());
@@ -393,20 +394,20 @@ mod tests {
     #[test]
     fn a_fetched_mail_is_announced_with_its_length() {
         let parts = with(&[(Buffer::FileData, End::Server, "evil")]);
-        let imap = said(Application::Imap, &parts).concat();
+        let imap = texts(Application::Imap, &parts).concat();
         let (head, rest) = imap.split_once("BODY[] {").unwrap();
         assert!(head.ends_with("* 1 FETCH ("));
         let (length, rest) = rest.split_once("}\r\n").unwrap();
         assert!(rest[length.parse().unwrap()..].starts_with(")\r\na3 OK"), "{rest}");
-        assert!(said(Application::Pop3, &parts).concat().contains("\r\n.\r\nQUIT\r\n"));
+        assert!(texts(Application::Pop3, &parts).concat().contains("\r\n.\r\nQUIT\r\n"));
     }
 
     #[test]
     fn a_payload_is_the_command_it_begins_with() {
-        let said =
-            said(Application::Smtp, &with(&[(Buffer::Payload, End::Client, "MAIL FROM: evil")]))
+        let text =
+            texts(Application::Smtp, &with(&[(Buffer::Payload, End::Client, "MAIL FROM: evil")]))
                 .concat();
-        assert!(said.contains("MAIL FROM: evil\r\n250") && !said.contains("MAIL FROM:<"), "{said}");
+        assert!(text.contains("MAIL FROM: evil\r\n250") && !text.contains("MAIL FROM:<"), "{text}");
     }
 
     proptest! {

@@ -6,6 +6,7 @@
 
 mod dce;
 mod der;
+mod dialog;
 mod dns;
 mod fields;
 pub mod http;
@@ -20,7 +21,6 @@ mod small;
 mod smb;
 mod snmp;
 mod ssh;
-mod talk;
 #[cfg(test)]
 mod testing;
 mod text;
@@ -134,11 +134,11 @@ pub struct Impossible(pub String);
 pub struct Assembled {
     pub turns: Vec<Turn>,
     /// A second connection between the same ends, opened after all data of the first (an FTP file).
-    pub beside: Option<Beside>,
+    pub second: Option<SecondConnection>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Beside {
+pub struct SecondConnection {
     /// The port announced in the first connection.
     pub server_port: u16,
     pub turns: Vec<Turn>,
@@ -148,7 +148,7 @@ pub struct Beside {
 /// the rest.
 pub fn assemble(application: Application, parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let all = assemble_all(application, parts)?;
-    match all.beside {
+    match all.second {
         None => Ok(all.turns),
         Some(_) => Err(Impossible(format!("{application:?} needs a second connection"))),
     }
@@ -188,7 +188,7 @@ pub fn assemble_all(application: Application, parts: &Parts) -> Result<Assembled
         Http2 => websocket::http2(parts),
         _ => Err(Impossible(format!("messages of {application:?} are not supported yet"))),
     };
-    Ok(Assembled { turns: turns?, beside: None })
+    Ok(Assembled { turns: turns?, second: None })
 }
 
 impl Parts {

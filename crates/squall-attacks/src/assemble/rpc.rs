@@ -34,49 +34,49 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let either = |buffer| parts.get(buffer, End::Client).or_else(|| parts.get(buffer, End::Server));
     let data = |from| parts.get(Buffer::FileData, from).cloned().or_else(|| payload(parts, from));
     let name = either(Buffer::FileName).cloned().unwrap_or_else(|| "report.txt".into());
-    let mut talk = Talk {
+    let mut calls = Calls {
         turns: vec![],
         version: version.unwrap_or(3) as u32,
         calls: 0,
         over_tcp: parts.style.over_tcp,
     };
     let (written, read) = (data(End::Client), data(End::Server));
-    talk.both(LOOKUP, of_name(&name)?, looked_up())?;
+    calls.both(LOOKUP, of_name(&name)?, looked_up())?;
     if let Some(written) = &written {
-        talk.write(written)?;
+        calls.write(written)?;
     }
     if let Some(read) = &read {
-        talk.read(read)?;
+        calls.read(read)?;
     }
     match procedure.map(|procedure| procedure as u32) {
         None | Some(LOOKUP) => {}
         Some(READ) => {
             if read.is_none() {
-                talk.read(&"text".into())?;
+                calls.read(&"text".into())?;
             }
         }
         Some(WRITE) => {
             if written.is_none() {
-                talk.write(&"text".into())?;
+                calls.write(&"text".into())?;
             }
         }
         // NULL has no arguments. Procedures on names take the directory and the name, others at
         // least a handle.
-        Some(0) => talk.both(0, Fields::new(), Fields::new())?,
-        Some(procedure @ (8..=13)) => talk.both(procedure, of_name(&name)?.zeros(24), failed())?,
-        Some(procedure) => talk.both(procedure, handle().zeros(24), failed())?,
+        Some(0) => calls.both(0, Fields::new(), Fields::new())?,
+        Some(procedure @ (8..=13)) => calls.both(procedure, of_name(&name)?.zeros(24), failed())?,
+        Some(procedure) => calls.both(procedure, handle().zeros(24), failed())?,
     }
-    Ok(talk.turns)
+    Ok(calls.turns)
 }
 
-struct Talk {
+struct Calls {
     turns: Vec<Turn>,
     version: u32,
     calls: u32,
     over_tcp: bool,
 }
 
-impl Talk {
+impl Calls {
     fn both(
         &mut self,
         procedure: u32,

@@ -2,7 +2,7 @@
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
-use super::talk::{joined, one_line};
+use super::dialog::{joined, one_line};
 use super::{Impossible, Parts, contains, find, merged};
 use crate::{Octets, Turn};
 
@@ -286,52 +286,52 @@ mod tests {
     };
     use super::*;
 
-    fn said(parts: &Parts) -> Vec<String> {
-        testing::said(Application::Sip, parts)
+    fn messages(parts: &Parts) -> Vec<String> {
+        testing::texts(Application::Sip, parts)
     }
 
     #[test]
     fn a_request_has_all_lines_that_it_needs() {
-        let said = said(&with(&[
+        let messages = messages(&with(&[
             (Buffer::SipMethod, End::Client, "INVITE"),
             (Buffer::SipBody, End::Client, "a=evil\r\n"),
         ]));
         assert!(
-            said[0].starts_with(
+            messages[0].starts_with(
                 "INVITE sip:other@example.com SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1:5060;branch="
             ),
             "{}",
-            said[0]
+            messages[0]
         );
         assert!(
-            said[0].contains("\r\nCSeq: 51 INVITE\r\n")
-                && said[0].contains("\r\nContent-Length: 53\r\n\r\nv=0\r\n"),
+            messages[0].contains("\r\nCSeq: 51 INVITE\r\n")
+                && messages[0].contains("\r\nContent-Length: 53\r\n\r\nv=0\r\n"),
             "{}",
-            said[0]
+            messages[0]
         );
-        assert!(said[1].starts_with("SIP/2.0 200 OK\r\n"));
+        assert!(messages[1].starts_with("SIP/2.0 200 OK\r\n"));
     }
 
     #[test]
-    fn a_payload_of_header_lines_stands_among_them() {
-        let said = said(&with(&[(
+    fn header_lines_of_a_payload_are_among_the_headers() {
+        let messages = messages(&with(&[(
             Buffer::Payload,
             End::Client,
             "REGISTER sip:x SIP/2.0\r\nFrom: evil\r\nX-A",
         )]));
         assert!(
-            said[0].starts_with("REGISTER sip:x SIP/2.0\r\nFrom: evil\r\nX-A\r\nVia: "),
+            messages[0].starts_with("REGISTER sip:x SIP/2.0\r\nFrom: evil\r\nX-A\r\nVia: "),
             "{}",
-            said[0]
+            messages[0]
         );
-        assert_eq!(said[0].matches("From:").count(), 1);
+        assert_eq!(messages[0].matches("From:").count(), 1);
     }
 
     #[test]
-    fn a_status_is_one_of_those_asked_for() {
+    fn a_status_is_one_of_those_required() {
         let mut parts = with(&[]);
         parts.tests.push(ApplicationTest::SipStatusCode(Numbers::range(400..=499)));
-        assert!(said(&parts)[1].starts_with("SIP/2.0 404 "));
+        assert!(messages(&parts)[1].starts_with("SIP/2.0 404 "));
     }
 
     #[test]

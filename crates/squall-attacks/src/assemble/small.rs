@@ -15,12 +15,12 @@ pub(super) fn tftp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
             return Err(Impossible("names in TFTP end at their first zero octet".into()));
         }
     }
-    let said = payload(parts, End::Client).unwrap_or_default();
+    let extra = payload(parts, End::Client).unwrap_or_default();
     let data = payload(parts, End::Server).unwrap_or_else(|| "hostname router\n".into());
     fits(data.len(), 511)?;
-    let ask = Fields::new().be16(1).part(&file).byte(0).part(&mode).byte(0).part(&said);
+    let request = Fields::new().be16(1).part(&file).byte(0).part(&mode).byte(0).part(&extra);
     Ok(vec![
-        Turn::new(End::Client, ask.done()),
+        Turn::new(End::Client, request.done()),
         Turn::new(End::Server, Fields::new().be16(3).be16(1).part(&data).done()),
         Turn::new(End::Client, Fields::new().be16(4).be16(1).done()),
     ])
@@ -103,8 +103,8 @@ pub(super) fn ike(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         for vendor in parts.all(Buffer::IkeVendor, from) {
             payloads.push((if newer { 43 } else { 13 }, from_hexadecimal(vendor)?));
         }
-        if let Some(said) = payload(parts, from) {
-            payloads.push((if newer { 43 } else { 13 }, said));
+        if let Some(payload) = payload(parts, from) {
+            payloads.push((if newer { 43 } else { 13 }, payload));
         }
         let mut body = Fields::new();
         for (at, (_, octets)) in payloads.iter().enumerate() {
@@ -207,7 +207,7 @@ pub(super) fn rfb(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         turns.push(Turn::new(End::Client, Octets::framing([0x3a; 16])));
     }
     if result > 0 {
-        let refusal = Fields::new().be32(result).behind_be32(&"Authentication failed".into())?;
+        let refusal = Fields::new().be32(result).counted_be32(&"Authentication failed".into())?;
         turns.push(Turn::new(End::Server, refusal.done()));
         return Ok(turns);
     }
@@ -215,16 +215,18 @@ pub(super) fn rfb(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         .be16(1280)
         .be16(1024)
         .raw(&[32, 24, 0, 1, 0, 0xff, 0, 0xff, 0, 0xff, 16, 8, 0, 0, 0, 0])
-        .behind_be32(&name)?;
+        .counted_be32(&name)?;
     turns.push(Turn::new(End::Server, Fields::new().be32(0).done()));
     turns.push(Turn::new(End::Client, Octets::framing([1])));
     turns.push(Turn::new(End::Server, welcome.done()));
-    if let Some(said) = payload(parts, End::Client) {
+    if let Some(payload) = payload(parts, End::Client) {
         // ClientCutText.
-        turns.push(Turn::new(End::Client, Fields::of(&[6, 0, 0, 0]).behind_be32(&said)?.done()));
+        turns
+            .push(Turn::new(End::Client, Fields::of(&[6, 0, 0, 0]).counted_be32(&payload)?.done()));
     }
-    if let Some(said) = payload(parts, End::Server) {
-        turns.push(Turn::new(End::Server, Fields::of(&[3, 0, 0, 0]).behind_be32(&said)?.done()));
+    if let Some(payload) = payload(parts, End::Server) {
+        turns
+            .push(Turn::new(End::Server, Fields::of(&[3, 0, 0, 0]).counted_be32(&payload)?.done()));
     }
     Ok(turns)
 }
@@ -242,21 +244,21 @@ pub(super) fn rdp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         let header = Fields::of(&[3, 0]).be16(u16::from(rest) + 5).byte(rest).byte(kind);
         Ok(header.be16(0).be16(if kind == 0xd0 { 0x1234 } else { 0 }).byte(0).fields(body).done())
     };
-    let asked = framed(0xe0, ended.raw(&[1, 0, 8, 0, 3, 0, 0, 0]))?;
+    let required = framed(0xe0, ended.raw(&[1, 0, 8, 0, 3, 0, 0, 0]))?;
     let confirmed = framed(0xd0, Fields::of(&[2, 0, 8, 0, 1, 0, 0, 0]))?;
-    let mut turns = vec![Turn::new(End::Client, asked), Turn::new(End::Server, confirmed)];
-    if let Some(said) = payload(parts, End::Server) {
-        let length = fits(said.len() + 7, 65_000)? as u16;
+    let mut turns = vec![Turn::new(End::Client, required), Turn::new(End::Server, confirmed)];
+    if let Some(payload) = payload(parts, End::Server) {
+        let length = fits(payload.len() + 7, 65_000)? as u16;
         turns.push(Turn::new(
             End::Server,
-            Fields::of(&[3, 0]).be16(length).raw(&[2, 0xf0, 0x80]).part(&said).done(),
+            Fields::of(&[3, 0]).be16(length).raw(&[2, 0xf0, 0x80]).part(&payload).done(),
         ));
     }
     Ok(turns)
 }
 
 pub(super) fn dht(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
-    let told = |from: End, begin: &str, end: &str| {
+    let dht_message = |from: End, begin: &str, end: &str| {
         let id = payload(parts, from)
             .unwrap_or_else(|| Octets::of(*b"squall-node-00000051", Origin::Free));
         let length = id.len().to_string();
@@ -268,7 +270,7 @@ pub(super) fn dht(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         Turn::new(from, octets.done())
     };
     Ok(vec![
-        told(End::Client, "d1:ad2:id", "e1:q4:ping1:t2:aa1:y1:qe"),
-        told(End::Server, "d1:rd2:id", "e1:t2:aa1:y1:re"),
+        dht_message(End::Client, "d1:ad2:id", "e1:q4:ping1:t2:aa1:y1:qe"),
+        dht_message(End::Server, "d1:rd2:id", "e1:t2:aa1:y1:re"),
     ])
 }

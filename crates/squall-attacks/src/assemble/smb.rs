@@ -20,19 +20,21 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         2,
     )?;
     let wanted = Wanted::of(parts)?;
-    let mut talk = Talk { turns: Vec::new(), messages: 0, old: version == Some(1) };
-    talk.begin(&wanted)?;
+    let mut session = Session { turns: Vec::new(), messages: 0, old: version == Some(1) };
+    session.begin(&wanted)?;
     match &wanted.work {
-        Work::Call(call) => talk.call(&wanted.name, call)?,
-        Work::File { written, read } => talk.file(&wanted.name, written.as_ref(), read.as_ref())?,
+        Work::Call(call) => session.call(&wanted.name, call)?,
+        Work::File { written, read } => {
+            session.file(&wanted.name, written.as_ref(), read.as_ref())?
+        }
     }
     for from in [End::Client, End::Server] {
         // Send a payload that is a message as it is.
-        if let Some(said) = payload(parts, from).filter(is_message) {
-            talk.turns.push(Turn::new(from, said));
+        if let Some(payload) = payload(parts, from).filter(is_message) {
+            session.turns.push(Turn::new(from, payload));
         }
     }
-    Ok(talk.turns)
+    Ok(session.turns)
 }
 
 struct Wanted {
@@ -111,7 +113,7 @@ const MORE_PROCESSING: u32 = 0xc000_0016;
 const TRANSCEIVE: u32 = 0x0011_c017;
 const FILE: [u8; 16] = [1, 0, 0, 0, 5, 0, 0, 0, 9, 0, 0, 0, 0x51, 0, 0, 0];
 
-struct Talk {
+struct Session {
     turns: Vec<Turn>,
     /// Number of requests sent.
     messages: u64,
@@ -119,7 +121,7 @@ struct Talk {
     old: bool,
 }
 
-impl Talk {
+impl Session {
     /// A request and its response.
     fn both(
         &mut self,
@@ -149,13 +151,13 @@ impl Talk {
                 .le32(tree)
                 .le64(session)
                 .zeros(16);
-            self.say(from, header.fields(body))?;
+            self.send(from, header.fields(body))?;
         }
         self.messages += 1;
         Ok(())
     }
 
-    fn say(&mut self, from: End, message: Fields) -> Result<(), Impossible> {
+    fn send(&mut self, from: End, message: Fields) -> Result<(), Impossible> {
         let length = fits(message.len(), 0x1_ffff)? as u32;
         self.turns.push(Turn::new(from, Fields::new().be32(length).fields(message).done()));
         Ok(())
@@ -392,7 +394,7 @@ impl Talk {
             let length = fits(data.len(), u16::MAX.into())? as u16;
             let message =
                 header.byte((words.len() / 2) as u8).fields(words).le16(length).fields(data);
-            self.say(from, message)?;
+            self.send(from, message)?;
         }
         self.messages += 1;
         Ok(())

@@ -46,7 +46,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     if (version == 3) != user.is_some() && (user.is_some() || community.is_some()) || version == 0 {
         return Err(Impossible(format!("SNMP {version} has no such field")));
     }
-    let said = |from: End, kind: u8| {
+    let turn = |from: End, kind: u8| {
         let value = payload(parts, from).map_or_else(|| plain(5, b""), |octets| node(4, [octets]));
         let pdu =
             if kind == TRAP { trap_pdu(trap.unwrap_or(6) as u8, value) } else { pdu(kind, value) };
@@ -61,9 +61,9 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     };
     // Traps and reports have no response; a response needs a request.
     Ok(match kind {
-        RESPONSE => vec![said(End::Client, 0), said(End::Server, RESPONSE)],
-        TRAP | 7 | 8 => vec![said(End::Client, kind)],
-        kind => vec![said(End::Client, kind), said(End::Server, RESPONSE)],
+        RESPONSE => vec![turn(End::Client, 0), turn(End::Server, RESPONSE)],
+        TRAP | 7 | 8 => vec![turn(End::Client, kind)],
+        kind => vec![turn(End::Client, kind), turn(End::Server, RESPONSE)],
     })
 }
 

@@ -2,7 +2,7 @@
 
 use squall_rules::{ApplicationTest, Buffer, End};
 
-use super::talk::one_line;
+use super::dialog::one_line;
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
@@ -50,12 +50,12 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 }
 
 fn banner(parts: &Parts, from: End) -> Result<Octets, Impossible> {
-    let asked = parts.tests.iter().find_map(|test| match test {
+    let required = parts.tests.iter().find_map(|test| match test {
         ApplicationTest::SshVersion(version) => Some(version.as_str()),
         _ => None,
     });
     // 2_compat is a server that supports both versions.
-    let usual = Octets::from(match asked {
+    let usual = Octets::from(match required {
         Some("2_compat" | "2_COMPAT") => "1.99",
         Some(version) => version,
         None => "2.0",
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn banners_say_what_is_asked_for_and_packets_are_whole() {
+    fn banners_contain_the_required_text_and_packets_are_complete() {
         let buffers = vec![(Buffer::SshSoftware, End::Client, "evil_1".into())];
         let turns = assemble(Application::Ssh, &Parts { buffers, ..Parts::default() }).unwrap();
         assert_eq!(turns[0].octets.bytes(), b"SSH-2.0-OpenSSH_9.6\r\n");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hassh_text_is_what_the_end_offers() {
+    fn a_hassh_text_is_the_offer_of_the_end() {
         let buffers =
             vec![(Buffer::SshHasshString, End::Client, "kex1,kex2;cipher;mac;none".into())];
         let turns = assemble(Application::Ssh, &Parts { buffers, ..Parts::default() }).unwrap();

@@ -65,11 +65,11 @@ fn is_of_certificate(buffer: Buffer) -> bool {
 
 fn version(parts: &Parts) -> Result<u16, Impossible> {
     let usual = [TLS_1_2, 0x0302, 0x0301, TLS_1_3, 0x0300];
-    let mut asked: Option<u16> = None;
+    let mut required: Option<u16> = None;
     for test in &parts.tests {
         let ApplicationTest::TlsVersion { any_of, negated } = test else { continue };
         let fits = usual.iter().copied().find(|version| any_of.contains(version) != *negated);
-        asked = Some(
+        required = Some(
             fits.or(any_of.first().copied().filter(|_| !negated))
                 .ok_or_else(|| Impossible("no TLS version is allowed".into()))?,
         );
@@ -89,9 +89,9 @@ fn version(parts: &Parts) -> Result<u16, Impossible> {
                 )));
             }
         };
-        asked = Some(named);
+        required = Some(named);
     }
-    match asked {
+    match required {
         Some(2) => Err(Impossible("SSL 2 is not supported".into())),
         Some(version) => Ok(version),
         None => Ok(TLS_1_2),
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_is_made_of_whole_records() {
+    fn a_handshake_consists_of_complete_records() {
         let turns = turns(&with(Buffer::TlsSni, End::Client, "evil.example"));
         let kinds = |turn: &Turn| {
             records(turn.octets.bytes()).into_iter().map(|record| record.0).collect::<Vec<_>>()
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_has_the_names_and_the_number_asked_for() {
+    fn a_certificate_has_the_required_names_and_serial() {
         let mut parts = with(Buffer::TlsSubject, End::Server, "O=Evil, CN=evil");
         parts.push(Buffer::TlsSerial, End::Server, "00:A1:B2".into());
         parts.tests.push(ApplicationTest::TlsCertCount(Numbers::one(3)));
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ja3_text_is_said_as_it_stands() {
+    fn a_ja3_text_is_sent_unchanged() {
         let parts = with(Buffer::Ja3String, End::Client, "769,47-53,0-11,,0");
         let hello = turns(&parts)[0].octets.bytes().to_vec();
         assert_eq!(hello[9..11], [3, 1]);

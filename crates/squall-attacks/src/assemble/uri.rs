@@ -8,17 +8,17 @@
 use super::{Impossible, contains, find};
 use crate::{Octets, Origin};
 
-/// A raw URI that normalizes to `normalised`. Letters and unreserved characters are not escaped.
+/// A raw URI that normalizes to `normalized`. Letters and unreserved characters are not escaped.
 ///
 /// Runs of slashes, and backslashes in the path, are encoded in full-width forms (U+FF0F, U+FF3C),
 /// which become ASCII after slashes were collapsed. Dot segments of the path are [`Impossible`].
-pub fn written(normalised: &Octets) -> Result<Octets, Impossible> {
-    let octets = normalised.bytes();
+pub fn written(normalized: &Octets) -> Result<Octets, Impossible> {
+    let octets = normalized.bytes();
     let path = octets.iter().position(|&octet| octet == b'?').unwrap_or(octets.len());
     // Without a leading slash, the text before a colon would be a scheme.
     let relative = octets.first().is_some_and(|&first| first != b'/');
     let mut raw = Octets::new();
-    for (at, (&octet, &origin)) in octets.iter().zip(normalised.origins()).enumerate() {
+    for (at, (&octet, &origin)) in octets.iter().zip(normalized.origins()).enumerate() {
         let in_path = at < path;
         match octet {
             b'/' if in_path && at > 0 && octets[at - 1] == b'/' => raw.extend(b"%EF%BC%8F", origin),
@@ -30,7 +30,7 @@ pub fn written(normalised: &Octets) -> Result<Octets, Impossible> {
                     escape(&mut raw, octet, origin);
                 }
             }
-            _ if stands(octet) => raw.push(octet, origin),
+            _ if is_unescaped(octet) => raw.push(octet, origin),
             _ => escape(&mut raw, octet, origin),
         }
     }
@@ -61,12 +61,12 @@ pub fn escaped(raw: &Octets) -> Octets {
 }
 
 /// A URI that contains both forms: each at least as a part of its buffer, the whole if possible.
-pub fn of_both(normalised: &Octets, raw: &Octets) -> Result<Octets, Impossible> {
-    let (wanted, given) = (normalised.bytes(), raw.bytes());
+pub fn of_both(normalized: &Octets, raw: &Octets) -> Result<Octets, Impossible> {
+    let (wanted, given) = (normalized.bytes(), raw.bytes());
     if given.iter().any(|octet| octet.is_ascii_whitespace()) {
         return Err(Impossible("a URI cannot contain white space".into()));
     }
-    let plain = written(normalised);
+    let plain = written(normalized);
     let mut tries = vec![raw.clone()];
     tries.extend(plain.iter().cloned());
     // Use the raw form for the part that it normalizes to.
@@ -74,7 +74,7 @@ pub fn of_both(normalised: &Octets, raw: &Octets) -> Result<Octets, Impossible> 
     if let Some(at) = find(wanted, &decoded)
         && !decoded.is_empty()
     {
-        let halves = (written(&normalised.slice(0..at)), rest(normalised, at + decoded.len()));
+        let halves = (written(&normalized.slice(0..at)), rest(normalized, at + decoded.len()));
         if let (Ok(mut before), after) = halves {
             before.append(raw);
             before.append(&after);
@@ -86,9 +86,9 @@ pub fn of_both(normalised: &Octets, raw: &Octets) -> Result<Octets, Impossible> 
     if let Some(at) = find(wanted, &unescaped)
         && !unescaped.is_empty()
     {
-        let mut all = head(normalised, at);
+        let mut all = head(normalized, at);
         all.append(raw);
-        all.append(&rest(normalised, at + unescaped.len()));
+        all.append(&rest(normalized, at + unescaped.len()));
         tries.push(all);
     }
     if let Ok(plain) = &plain {
@@ -119,16 +119,16 @@ pub fn of_both(normalised: &Octets, raw: &Octets) -> Result<Octets, Impossible> 
 }
 
 /// Encodes the text before `end` regardless of what follows.
-fn head(normalised: &Octets, end: usize) -> Octets {
+fn head(normalized: &Octets, end: usize) -> Octets {
     let mut raw = Octets::new();
-    for (&octet, &origin) in normalised.bytes()[..end].iter().zip(normalised.origins()) {
-        if stands(octet) { raw.push(octet, origin) } else { escape(&mut raw, octet, origin) }
+    for (&octet, &origin) in normalized.bytes()[..end].iter().zip(normalized.origins()) {
+        if is_unescaped(octet) { raw.push(octet, origin) } else { escape(&mut raw, octet, origin) }
     }
     raw
 }
 
-fn rest(normalised: &Octets, begin: usize) -> Octets {
-    let rest = normalised.slice(begin.min(normalised.len())..normalised.len());
+fn rest(normalized: &Octets, begin: usize) -> Octets {
+    let rest = normalized.slice(begin.min(normalized.len())..normalized.len());
     head(&rest, rest.len())
 }
 
@@ -137,7 +137,7 @@ fn escape(raw: &mut Octets, octet: u8, origin: Origin) {
 }
 
 /// Whether it may occur unescaped in a path and a query (RFC 3986 §3.3, §3.4).
-fn stands(octet: u8) -> bool {
+fn is_unescaped(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?".contains(&octet)
 }
 
@@ -271,14 +271,14 @@ mod tests {
 
     use super::*;
 
-    fn seen(normalised: &[u8]) -> String {
-        let raw = written(&Octets::of(normalised, Origin::Option(3))).unwrap();
+    fn seen(normalized: &[u8]) -> String {
+        let raw = written(&Octets::of(normalized, Origin::Option(3))).unwrap();
         assert!(raw.origins().iter().all(|&origin| origin == Origin::Option(3)));
         String::from_utf8(raw.bytes().to_vec()).unwrap()
     }
 
     #[test]
-    fn what_cannot_stand_in_a_uri_is_escaped() {
+    fn reserved_octets_of_a_uri_are_escaped() {
         assert_eq!(seen(b"/a b.php?x=<1>&y=a+b#c%"), "/a%20b.php?x=%3C1%3E&y=a+b%23c%25");
         assert_eq!(seen(b"/\xe9?\xe9"), "/%C3%A9?%E9");
         assert_eq!(seen(b"/a//b\\c"), "/a/%EF%BC%8Fb%EF%BC%BCc");
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_uri_is_normalised_as_libhtp_does() {
-        for (raw, normalised) in [
+        for (raw, normalized) in [
             ("/a/b/c/./../../g", "/a/g"),
             ("mid/content=5/../6", "mid/6"),
             ("./one", "one"),
@@ -315,14 +315,14 @@ mod tests {
             ("/one\\\\/two\\/%5cthree/%2f//four", "/one/two/three/four"),
             ("/%u0041%zz", "/A%zz"),
         ] {
-            assert_eq!(String::from_utf8_lossy(&read(raw.as_bytes())), normalised, "{raw}");
+            assert_eq!(String::from_utf8_lossy(&read(raw.as_bytes())), normalized, "{raw}");
         }
     }
 
     #[test]
-    fn a_raw_form_stands_where_its_normalised_one_is_asked_for() {
-        let both = |normalised: &str, raw: &str| {
-            let uri = of_both(&Octets::from(normalised), &Octets::from(raw)).unwrap();
+    fn a_raw_form_replaces_its_normalized_form() {
+        let both = |normalized: &str, raw: &str| {
+            let uri = of_both(&Octets::from(normalized), &Octets::from(raw)).unwrap();
             String::from_utf8(uri.bytes().to_vec()).unwrap()
         };
         assert_eq!(both("/a b", "/a%20b"), "/a%20b");
@@ -333,7 +333,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_seen_as_it_was(octets in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn a_written_uri_normalizes_to_the_original(octets in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut uri = b"/x".to_vec();
             uri.extend(octets);
             // Either `Impossible` or exactly this URI.

@@ -232,8 +232,9 @@ fn coded(
     let mut all = header.clone();
     if let Some(at) = find(&lower, b"\r\ncontent-length:") {
         let end = at + 2 + find(&lower[at + 2..], b"\r\n")? + 2;
-        let asked = header.origins()[at + 2..end].iter().any(|origin| *origin != Origin::Framing);
-        if asked {
+        let required =
+            header.origins()[at + 2..end].iter().any(|origin| *origin != Origin::Framing);
+        if required {
             return None;
         }
         all = header.slice(0..at + 2);
@@ -264,13 +265,13 @@ pub(super) fn chunks(body: &Octets, size: usize) -> Octets {
 mod tests {
     use super::*;
 
-    fn said(variant: Variant, from: End, text: &str) -> String {
+    fn varied(variant: Variant, from: End, text: &str) -> String {
         let turns = applied(variant, vec![Turn::new(from, text.into())]);
         String::from_utf8_lossy(turns[0].octets.bytes()).into_owned()
     }
 
     #[test]
-    fn a_uri_is_said_in_another_way() {
+    fn a_uri_has_variants() {
         let request = "GET /a/b.c?d/e HTTP/1.1\r\nHost: x\r\n\r\n";
         for (variant, first) in [
             (Variant::EscapedUri, "GET /%61/%62%2E%63?%64/%65 HTTP/1.1\r\n"),
@@ -280,36 +281,36 @@ mod tests {
             (Variant::DoubleSlashes, "GET //a//b.c?d/e HTTP/1.1\r\n"),
             (Variant::Backslashes, "GET /a\\b.c?d/e HTTP/1.1\r\n"),
         ] {
-            let said = said(variant, End::Client, request);
-            assert_eq!(said, format!("{first}Host: x\r\n\r\n"));
-            let uri = said.split(' ').nth(1).unwrap();
+            let varied = varied(variant, End::Client, request);
+            assert_eq!(varied, format!("{first}Host: x\r\n\r\n"));
+            let uri = varied.split(' ').nth(1).unwrap();
             assert_eq!(uri::read(uri.as_bytes()), b"/a/b.c?d/e", "{variant:?}");
         }
     }
 
     #[test]
-    fn a_header_is_said_in_another_way() {
+    fn a_header_has_variants() {
         let request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
         assert_eq!(
-            said(Variant::MixedCase, End::Client, request),
+            varied(Variant::MixedCase, End::Client, request),
             "GET / HTTP/1.1\r\nhOsT: x\r\n\r\n"
         );
         assert_eq!(
-            said(Variant::FoldedHeaders, End::Client, request),
+            varied(Variant::FoldedHeaders, End::Client, request),
             "GET / HTTP/1.1\r\nHost:\r\n x\r\n\r\n"
         );
     }
 
     #[test]
-    fn a_body_is_said_in_another_way() {
+    fn a_body_has_variants() {
         let response = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nA: b\r\n\r\nevil";
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nA: \
                        b\r\n\r\n3\r\nevi\r\n1\r\nl\r\n0\r\n\r\n";
-        assert_eq!(said(Variant::ChunkedBody, End::Server, response), chunked);
+        assert_eq!(varied(Variant::ChunkedBody, End::Server, response), chunked);
         assert!(
-            said(Variant::GzipBody, End::Server, response)
+            varied(Variant::GzipBody, End::Server, response)
                 .contains("Content-Encoding: gzip\r\nContent-Length: ")
         );
-        assert_eq!(said(Variant::ChunkedBody, End::Server, "SSH-2.0-x\r\n"), "SSH-2.0-x\r\n");
+        assert_eq!(varied(Variant::ChunkedBody, End::Server, "SSH-2.0-x\r\n"), "SSH-2.0-x\r\n");
     }
 }

@@ -33,26 +33,26 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
                  Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
     let mut turns = vec![Turn::new(End::Client, ask.into()), Turn::new(End::Server, agree.into())];
     for from in [End::Client, End::Server] {
-        let said =
+        let payload =
             parts.get(Buffer::WebSocketPayload, from).cloned().or_else(|| payload(parts, from));
-        let said = said
+        let payload = payload
             .unwrap_or_else(|| if from == End::Client { "hello".into() } else { "welcome".into() });
         let masked = masked.unwrap_or(from == End::Client)
             && (from == End::Client || parts.sends(End::Server));
-        turns.push(Turn::new(from, frame(flags | opcode, masked.then_some(key), &said)?));
+        turns.push(Turn::new(from, frame(flags | opcode, masked.then_some(key), &payload)?));
     }
     Ok(turns)
 }
 
-fn frame(first: u8, key: Option<[u8; 4]>, said: &Octets) -> Result<Octets, Impossible> {
+fn frame(first: u8, key: Option<[u8; 4]>, payload: &Octets) -> Result<Octets, Impossible> {
     let bit = u8::from(key.is_some()) << 7;
-    let header = match fits(said.len(), 65_000)? {
+    let header = match fits(payload.len(), 65_000)? {
         length @ ..126 => Fields::of(&[first, bit | length as u8]),
         length => Fields::of(&[first, bit | 126]).be16(length as u16),
     };
-    let Some(key) = key else { return Ok(header.part(said).done()) };
+    let Some(key) = key else { return Ok(header.part(payload).done()) };
     let mut mixed = Octets::new();
-    for (at, (byte, origin)) in said.bytes().iter().zip(said.origins()).enumerate() {
+    for (at, (byte, origin)) in payload.bytes().iter().zip(payload.origins()).enumerate() {
         mixed.push(byte ^ key[at % 4], *origin);
     }
     Ok(header.raw(&key).part(&mixed).done())
@@ -158,12 +158,12 @@ fn named_lines(
                 lines.push(("x-text".into(), line));
                 continue;
             };
-            let behind = line.bytes()[colon + 1..].iter().take_while(|byte| **byte == b' ').count();
+            let after = line.bytes()[colon + 1..].iter().take_while(|byte| **byte == b' ').count();
             let name = line.slice(0..colon);
             if name.bytes().iter().any(u8::is_ascii_uppercase) {
                 return Err(Impossible("header names are lower case in HTTP/2".into()));
             }
-            lines.push((name, line.slice(colon + 1 + behind..line.len())));
+            lines.push((name, line.slice(colon + 1 + after..line.len())));
         }
     }
     for name in parts.all(Buffer::Http2HeaderName, from) {
@@ -241,7 +241,7 @@ mod tests {
     use crate::Origin;
 
     #[test]
-    fn what_a_client_says_is_masked() {
+    fn client_frames_are_masked() {
         let mut parts = Parts::default();
         parts.push(Buffer::WebSocketPayload, End::Client, Octets::of(*b"evil", Origin::Option(1)));
         let turns = conversation(&parts).unwrap();

@@ -91,7 +91,7 @@ impl Expression {
     /// group always participates. Its samples match the original expression.
     pub fn with_group(&self, group: u32, wanted: &[u8]) -> Option<Expression> {
         let mut root = self.root.clone();
-        if !ask_of_group(&mut root, group, wanted) {
+        if !require_of_group(&mut root, group, wanted) {
             return None;
         }
         let program = program::compile(&Syntax {
@@ -131,22 +131,23 @@ impl Expression {
     }
 }
 
-fn ask_of_group(node: &mut Node, group: u32, wanted: &[u8]) -> bool {
+fn require_of_group(node: &mut Node, group: u32, wanted: &[u8]) -> bool {
     match node {
         Node::Capture(number, inside) if *number == group => {
             let inside = std::mem::replace(&mut **inside, Node::Empty);
             *node = Node::CaptureOf(group, Box::new(inside), wanted.to_vec());
             true
         }
-        Node::Capture(_, node) | Node::Atomic(node) => ask_of_group(node, group, wanted),
+        Node::Capture(_, node) | Node::Atomic(node) => require_of_group(node, group, wanted),
         // The last iteration counts, so a single one suffices.
         Node::Repeat { node, min, .. } if *min <= 1 => {
             *min = 1;
-            ask_of_group(node, group, wanted)
+            require_of_group(node, group, wanted)
         }
-        Node::Concat(nodes) => nodes.iter_mut().any(|node| ask_of_group(node, group, wanted)),
+        Node::Concat(nodes) => nodes.iter_mut().any(|node| require_of_group(node, group, wanted)),
         Node::Alternate(ways) => {
-            let Some(at) = (0..ways.len()).find(|at| ask_of_group(&mut ways[*at], group, wanted))
+            let Some(at) =
+                (0..ways.len()).find(|at| require_of_group(&mut ways[*at], group, wanted))
             else {
                 return false;
             };

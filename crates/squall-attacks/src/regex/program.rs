@@ -61,7 +61,7 @@ pub(super) enum Instruction {
         most: usize,
     },
     LookDone {
-        behind: bool,
+        is_behind: bool,
     },
     /// The instructions up to `next`, which end with `NotDone`, must not match here.
     NotAhead {
@@ -99,7 +99,7 @@ pub(super) struct Program {
 }
 
 /// Longest variable look-behind to try.
-const LONGEST_LOOK_BEHIND: usize = 255;
+const MAX_LOOK_BEHIND_LEN: usize = 255;
 
 pub(super) fn compile(syntax: &Syntax) -> Program {
     let mut compiler = Compiler {
@@ -162,7 +162,7 @@ impl Compiler {
                 for byte in wanted {
                     self.push(Instruction::Set(ByteSet::of(*byte), Some(*byte)));
                 }
-                self.push(Instruction::LookDone { behind: false });
+                self.push(Instruction::LookDone { is_behind: false });
                 self.push(Instruction::Open(*group));
                 self.node(node);
                 self.push(Instruction::Close(*group));
@@ -255,9 +255,9 @@ impl Compiler {
         let (least, most) = if ahead {
             (0, 0)
         } else {
-            (least_length(node), most_length(node).unwrap_or(LONGEST_LOOK_BEHIND))
+            (least_length(node), most_length(node).unwrap_or(MAX_LOOK_BEHIND_LEN))
         };
-        let (least, most) = (least.min(LONGEST_LOOK_BEHIND), most.min(LONGEST_LOOK_BEHIND));
+        let (least, most) = (least.min(MAX_LOOK_BEHIND_LEN), most.min(MAX_LOOK_BEHIND_LEN));
         self.program.looks_back = self.program.looks_back.max(most + 1);
         if negative {
             let head = self.push(Instruction::Fail);
@@ -276,7 +276,7 @@ impl Compiler {
                 Instruction::LookBehind { least, most }
             });
             self.node(node);
-            self.push(Instruction::LookDone { behind: !ahead });
+            self.push(Instruction::LookDone { is_behind: !ahead });
         }
     }
 

@@ -80,7 +80,7 @@ impl Default for Constraints<'_> {
             alphabet: ByteSet::ALL,
             preferred: ByteSet::ALL,
             least: 0,
-            most: LONGEST,
+            most: MAX_LEN,
             holds: &[],
             avoid: &[],
             steps: 400_000,
@@ -88,9 +88,9 @@ impl Default for Constraints<'_> {
     }
 }
 
-const LONGEST: usize = 65_535;
+const MAX_LEN: usize = 65_535;
 /// Bound on nested calls of groups.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// Number of fillings to try for one path through the expression.
 const FILLINGS: u64 = 12;
 
@@ -208,7 +208,7 @@ struct Not {
     at: Place,
     pos: usize,
     /// For a look-behind, the range of its length.
-    behind: Option<(usize, usize)>,
+    look_behind: Option<(usize, usize)>,
 }
 
 struct Writer<'p> {
@@ -423,7 +423,7 @@ impl<'p> Writer<'p> {
                 true
             }
             Instruction::Call { group, entry } => {
-                if self.frames.len() >= DEEPEST {
+                if self.frames.len() >= MAX_DEPTH {
                     return Step::Failed;
                 }
                 self.frames.push(Frame {
@@ -455,10 +455,10 @@ impl<'p> Writer<'p> {
                 self.now.pos = pos;
                 true
             }
-            Instruction::LookDone { behind } => {
+            Instruction::LookDone { is_behind } => {
                 let Some(pos) = self.looks.pop() else { return Step::Failed };
                 self.trail.push(Undo::PoppedLook(pos));
-                let held = !behind || self.now.pos == pos;
+                let held = !is_behind || self.now.pos == pos;
                 self.now.pos = pos;
                 held
             }
@@ -520,10 +520,10 @@ impl<'p> Writer<'p> {
         Step::On
     }
 
-    fn not(&mut self, behind: Option<(usize, usize)>) {
+    fn not(&mut self, look_behind: Option<(usize, usize)>) {
         // A negative look-around nested in another is ignored.
         if !self.frozen {
-            self.nots.push(Not { at: self.now.at + 1, pos: self.now.pos, behind });
+            self.nots.push(Not { at: self.now.at + 1, pos: self.now.pos, look_behind });
             self.trail.push(Undo::Not);
         }
     }
@@ -741,7 +741,7 @@ impl<'p> Writer<'p> {
     }
 
     fn has_room(&self, pos: usize) -> bool {
-        pos < self.lead || pos - self.lead < self.constraints.most.min(LONGEST)
+        pos < self.lead || pos - self.lead < self.constraints.most.min(MAX_LEN)
     }
 
     /// Constrains the octet at `pos` to `set`. It must exist unless `or_none`.
@@ -844,11 +844,11 @@ impl<'p> Writer<'p> {
                     self.or_else(1);
                 }
                 let word_before = option == 1;
-                let word_behind = word_before != (assertion == Assertion::WordEdge);
+                let word_after = word_before != (assertion == Assertion::WordEdge);
                 let side = |word: bool| if word { (WORD, false) } else { (WORD.not(), true) };
-                let ((before, before_none), (behind, behind_none)) =
-                    (side(word_before), side(word_behind));
-                self.previous_is(before, before_none) && self.next_is(pos, behind, behind_none)
+                let ((before, before_none), (after, after_none)) =
+                    (side(word_before), side(word_after));
+                self.previous_is(before, before_none) && self.next_is(pos, after, after_none)
             }
         }
     }
@@ -880,14 +880,14 @@ impl<'p> Writer<'p> {
         let match_end = self.now.pos;
         let match_start = self.keep.unwrap_or(start);
         // A required string may extend beyond the match.
-        let mut behind = match_end;
+        let mut after = match_end;
         if self.now.begun > 0 {
             let held = &self.constraints.holds[self.now.held];
             for byte in &held.bytes[self.now.begun..] {
-                if !self.put(behind, ByteSet::letter(*byte, held.nocase), Some(*byte)) {
+                if !self.put(after, ByteSet::letter(*byte, held.nocase), Some(*byte)) {
                     return None;
                 }
-                behind += 1;
+                after += 1;
             }
             self.now.held += 1;
         }
@@ -1056,7 +1056,7 @@ impl<'p> Writer<'p> {
         matcher.steps = self.steps;
         let mut refused = true;
         for not in &self.nots {
-            let (starts, end) = match not.behind {
+            let (starts, end) = match not.look_behind {
                 None => (not.pos..=not.pos, None),
                 Some((least, most)) => {
                     (not.pos.saturating_sub(most)..=not.pos.saturating_sub(least), Some(not.pos))

@@ -129,17 +129,17 @@ const HORIZONTAL: ByteSet = ByteSet::of(9).with(b' ').with(0xa0);
 const VERTICAL: ByteSet = ByteSet::range(10, 13).with(0x85);
 
 /// PCRE2's limit on the nesting of parentheses.
-const DEEPEST: u32 = 250;
-const MOST_REPEATS: u32 = 65_535;
+const MAX_DEPTH: u32 = 250;
+const MAX_REPEATS: u32 = 65_535;
 /// Bound on the length of an expression, far longer than those in rules.
-const LONGEST: usize = 65_536;
-const MOST_GROUPS: u32 = 65_535;
+const MAX_LEN: usize = 65_536;
+const MAX_GROUPS: u32 = 65_535;
 
 pub(super) fn parse(pattern: &[u8], flags: Flags) -> Result<Syntax, ExpressionError> {
-    if pattern.len() > LONGEST {
+    if pattern.len() > MAX_LEN {
         return Err(ExpressionError {
-            at: LONGEST,
-            text: format!("is longer than {LONGEST} octets"),
+            at: MAX_LEN,
+            text: format!("is longer than {MAX_LEN} octets"),
         });
     }
     let options = Options {
@@ -346,8 +346,8 @@ impl Parser<'_> {
 
     fn alternatives(&mut self, reset: bool) -> Result<Node, ExpressionError> {
         self.depth += 1;
-        if self.depth > DEEPEST {
-            return Err(self.error(format!("nests parentheses more than {DEEPEST} deep")));
+        if self.depth > MAX_DEPTH {
+            return Err(self.error(format!("nests parentheses more than {MAX_DEPTH} deep")));
         }
         let first_group = self.groups;
         let mut most = self.groups;
@@ -549,8 +549,8 @@ impl Parser<'_> {
             (Some(None), Some(Some(Some(max))), None) => (0, Some(max)),
             _ => return Ok(None),
         };
-        if min > MOST_REPEATS || max.is_some_and(|max| max > MOST_REPEATS) {
-            return Err(self.error(format!("repeats more than {MOST_REPEATS} times")));
+        if min > MAX_REPEATS || max.is_some_and(|max| max > MAX_REPEATS) {
+            return Err(self.error(format!("repeats more than {MAX_REPEATS} times")));
         }
         self.at += length + 2;
         Ok(Some((min, max)))
@@ -1014,7 +1014,7 @@ impl Parser<'_> {
     }
 
     fn new_group(&mut self) -> Result<u32, ExpressionError> {
-        if self.groups >= MOST_GROUPS {
+        if self.groups >= MAX_GROUPS {
             return Err(self.error("has too many groups"));
         }
         self.groups += 1;

@@ -34,7 +34,7 @@ pub struct Settings {
 pub struct Scorer {
     labels: Vec<Label>,
     /// The alerts of each label.
-    seen: Vec<Seen>,
+    seen: Vec<LabelAlerts>,
     /// Indices of labels by both endpoints, in order of start.
     by_ends: HashMap<(u8, End, End), Vec<u32>>,
     by_addresses: HashMap<(IpAddr, IpAddr), Vec<u32>>,
@@ -49,7 +49,7 @@ pub struct Scorer {
 type End = (IpAddr, u16);
 
 #[derive(Clone, Default)]
-struct Seen {
+struct LabelAlerts {
     /// Alerts of its rule. For scenarios and benign traffic, of any rule.
     own: u64,
     first: Option<Nanos>,
@@ -243,7 +243,7 @@ impl Scorer {
             by_ends.entry(key(Some(l.protocol), ends)).or_default().push(i);
             by_addresses.entry(ordered(l.source, l.destination)).or_default().push(i);
         }
-        let seen = vec![Seen::default(); labels.len()];
+        let seen = vec![LabelAlerts::default(); labels.len()];
         Scorer {
             labels,
             seen,
@@ -267,7 +267,7 @@ impl Scorer {
                 }
                 Err(error) => {
                     read.bad += 1;
-                    if read.errors.len() < TOLD {
+                    if read.errors.len() < MAX_ERRORS {
                         read.errors.push(error);
                     }
                 }
@@ -296,10 +296,10 @@ impl Scorer {
         };
         let at = at.filter(|&at| is_epoch(at) == is_epoch(self.labels[list[0] as usize].begin));
         if let Some(at) = at {
-            let behind = list.partition_point(|&i| {
+            let after = list.partition_point(|&i| {
                 self.labels[i as usize].begin <= Nanos(at.0.saturating_add(ROUNDED))
             });
-            let i = list[behind.saturating_sub(1)] as usize;
+            let i = list[after.saturating_sub(1)] as usize;
             let (labels, seen) = (&self.labels, &mut self.seen[i]);
             credit(&labels[i], seen, alert, alert.count, Some(at), &mut self.others);
             return;
@@ -340,7 +340,7 @@ impl Scorer {
 
     /// Moves alerts in earlier conversations of an attack to the one that owes the alert, since
     /// engines may count events differently.
-    fn gather(&mut self) {
+    fn merge_conversations(&mut self) {
         let of_rule = |label: &Label| label.kind == Kind::Attack && label.sid != 0;
         let owing =
             self.labels.iter().enumerate().filter(|(_, label)| of_rule(label) && label.alerts > 0);
@@ -362,7 +362,7 @@ impl Scorer {
     }
 
     pub fn finish(mut self) -> Score {
-        self.gather();
+        self.merge_conversations();
         let mut all = Tally::default();
         let mut rules: HashMap<(u32, u32), (usize, Tally)> = HashMap::new();
         let mut scenarios: HashMap<&str, (OfScenario, Option<Nanos>, Option<Nanos>)> =
@@ -437,7 +437,7 @@ impl Scorer {
 }
 
 /// Number of errors of a log to keep.
-const TOLD: usize = 10;
+const MAX_ERRORS: usize = 10;
 
 /// Engines log microseconds, so an alert may seem up to one microsecond early.
 const ROUNDED: u64 = 1_000;
@@ -534,7 +534,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, label: &Label, seen: &Seen) {
+    fn add(&mut self, label: &Label, seen: &LabelAlerts) {
         let c = &mut self.counts;
         let any = u64::from(seen.own > 0);
         match label.kind {
@@ -552,7 +552,7 @@ impl Tally {
                 c.alerts_owed += owed;
                 c.alerts_own = c.alerts_own.saturating_add(seen.own);
                 c.duplicates = c.duplicates.saturating_add(seen.own.saturating_sub(owed));
-                if seen.own == 0 && self.missed.len() < TOLD {
+                if seen.own == 0 && self.missed.len() < MAX_ERRORS {
                     self.missed.push(label.attack);
                 }
                 if let Some(first) = seen.first {
@@ -564,7 +564,7 @@ impl Tally {
                 c.near_misses += 1;
                 c.near_misses_alerted += any;
                 c.near_miss_alerts = c.near_miss_alerts.saturating_add(seen.own);
-                if seen.own > 0 && self.alerted.len() < TOLD {
+                if seen.own > 0 && self.alerted.len() < MAX_ERRORS {
                     self.alerted.push(label.attack);
                 }
             }
@@ -623,7 +623,7 @@ fn is_own(label: &Label, alert: &Alert) -> bool {
 
 fn credit(
     label: &Label,
-    seen: &mut Seen,
+    seen: &mut LabelAlerts,
     alert: &Alert,
     count: u64,
     at: Option<Nanos>,

@@ -153,7 +153,7 @@ fn addresses_of_ipv6_and_packets_without_ports_are_read() {
 11/14/2023-22:13:20.1  [**] [1:1:1] a [**] [Priority: 3] {PROTO:103} 192.168.0.2 -> 10.0.0.1
 ";
     let read: Vec<Alert> = read(log).into_iter().map(Result::unwrap).collect();
-    let told: Vec<_> = read
+    let alerts_read: Vec<_> = read
         .iter()
         .map(|a| {
             (
@@ -166,23 +166,23 @@ fn addresses_of_ipv6_and_packets_without_ports_are_read() {
         })
         .collect();
     let (six, four) = ("2001:db8::2".to_string(), "192.168.0.2".to_string());
-    assert_eq!(told[0], (6, six.clone(), 40_000, 80, false));
-    assert_eq!((told[1].0, &told[1].1), (58, &six));
-    assert_eq!(told[2], (58, six.clone(), 0, 0, false));
-    assert_eq!(told[3], (17, six, 5, 53, true));
-    assert_eq!((told[4].0, &told[4].1), (1, &four));
-    assert_eq!(told[5], (103, four, 0, 0, false));
+    assert_eq!(alerts_read[0], (6, six.clone(), 40_000, 80, false));
+    assert_eq!((alerts_read[1].0, &alerts_read[1].1), (58, &six));
+    assert_eq!(alerts_read[2], (58, six.clone(), 0, 0, false));
+    assert_eq!(alerts_read[3], (17, six, 5, 53, true));
+    assert_eq!((alerts_read[4].0, &alerts_read[4].1), (1, &four));
+    assert_eq!(alerts_read[5], (103, four, 0, 0, false));
 }
 
 #[test]
-fn lines_that_are_no_alerts_are_counted_and_told() {
+fn lines_other_than_alerts_are_counted_and_reported() {
     let log = "{\"event_type\":\"flow\",\"x\":{\n{\"event_type\":\"alert\",\"alert\":{\"\
                signature_id\":\"x\"}}\nno\n\n{\"event_type\":\"stats\"}\n";
     let mut reader = alerts::Reader::new(log.as_bytes());
     let read = Scorer::new(vec![], Settings::default()).read(&mut reader);
     assert_eq!((read.lines, read.alerts, read.skipped, read.bad), (5, 0, 2, 2));
-    let told: Vec<String> = read.errors.iter().map(ToString::to_string).collect();
-    assert!(told[0].starts_with("2:") && told[1].starts_with("3:"), "{told:?}");
+    let errors: Vec<String> = read.errors.iter().map(ToString::to_string).collect();
+    assert!(errors[0].starts_with("2:") && errors[1].starts_with("3:"), "{errors:?}");
 
     let log = "sid,proto,src,sport,dst,dport\n1,TCP,1.2.3.4,x,5.6.7.8,80\n1,TCP,1.2.3.4,1,5.6.7.8,\
                80\n1,TCP,1.2.3.4\n";
@@ -330,7 +330,7 @@ fn a_score_is_counted_by_hand() {
 }
 
 #[test]
-fn tuples_that_come_again_are_told_apart_by_their_times() {
+fn repeated_tuples_are_distinguished_by_their_times() {
     let labels: Vec<Label> =
         (0..4).map(|i| label(i, Kind::Attack, 1, "192.168.0.2", 1000, 10 * i)).collect();
     let mut scorer = Scorer::new(labels.clone(), Settings { shift_ns: -3_600_000_000_000 });
@@ -425,7 +425,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_read_ends_and_each_line_is_one_thing(
+    fn reading_any_input_ends_and_each_line_counts_once(
         first in prop::sample::select(vec![
             "", "{\n", "(Event)\n", "sid,src,dst\n", "sid\tsrc\tdst\n", "11/14/2023-22:13:20.1  [**] [1:1:1] a [**] {TCP} 1.2.3.4:1 -> 1.2.3.4:2\n",
         ]),

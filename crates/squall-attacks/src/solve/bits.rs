@@ -8,9 +8,9 @@ use super::ends;
 use super::plan;
 
 /// Bound on the ways to set the bits of one rule.
-const MOST_WAYS: usize = 8;
+const MAX_WAYS: usize = 8;
 /// Bound on the length of a chain of setters.
-const DEEPEST: usize = 6;
+const MAX_DEPTH: usize = 6;
 
 /// The rules that set each bit.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) struct Setters {
 
 /// Rules to play before a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Before {
+pub(super) struct Prerequisites {
     /// In the same flow, in this order.
     pub flow: Vec<usize>,
     /// In earlier flows between the same hosts.
@@ -64,7 +64,11 @@ impl Setters {
 
     /// Ways to satisfy the bits that `rule` tests, the most likely first. `Err` names a bit that no
     /// rule sets.
-    pub(super) fn before(&self, rules: &RuleSet, rule: usize) -> Result<Vec<Before>, String> {
+    pub(super) fn before(
+        &self,
+        rules: &RuleSet,
+        rule: usize,
+    ) -> Result<Vec<Prerequisites>, String> {
         self.ways(rules, rule, &mut vec![rule])
     }
 
@@ -73,10 +77,10 @@ impl Setters {
         rules: &RuleSet,
         index: usize,
         above: &mut Vec<usize>,
-    ) -> Result<Vec<Before>, String> {
+    ) -> Result<Vec<Prerequisites>, String> {
         let rule = &rules.rules[index];
         // All conditions must hold, and each has alternatives.
-        let mut asked: Vec<(Vec<Before>, bool)> = vec![];
+        let mut required: Vec<(Vec<Prerequisites>, bool)> = vec![];
         for bits in &rule.bits {
             match &bits.is {
                 Bits::Flow { verb: BitVerb::IsSet, names, all } => {
@@ -96,13 +100,13 @@ impl Setters {
                         of_names.push(ways);
                     }
                     if *all {
-                        asked.extend(of_names.into_iter().map(|ways| (ways, true)));
+                        required.extend(of_names.into_iter().map(|ways| (ways, true)));
                     } else {
-                        let any: Vec<Before> = of_names.into_iter().flatten().collect();
+                        let any: Vec<Prerequisites> = of_names.into_iter().flatten().collect();
                         if any.is_empty() {
                             return Err(names.join("|"));
                         }
-                        asked.push((any, true));
+                        required.push((any, true));
                     }
                 }
                 Bits::Host { verb: BitVerb::IsSet, name, .. } => {
@@ -117,7 +121,7 @@ impl Setters {
                     if ways.is_empty() {
                         return Err(name.clone());
                     }
-                    asked.push((ways, false));
+                    required.push((ways, false));
                 }
                 Bits::Int { name, verb, value } => {
                     let value = if let IntValue::Is(value) = value { *value } else { 1 };
@@ -143,19 +147,19 @@ impl Setters {
                         }
                         return Err(name.clone());
                     }
-                    asked.push((ways, true));
+                    required.push((ways, true));
                 }
                 _ => {}
             }
         }
-        if asked.is_empty() {
-            return Ok(vec![Before::default()]);
+        if required.is_empty() {
+            return Ok(vec![Prerequisites::default()]);
         }
-        let count = asked.iter().map(|(ways, _)| ways.len()).max().unwrap_or(1).min(MOST_WAYS);
-        let mut all: Vec<Before> = vec![];
+        let count = required.iter().map(|(ways, _)| ways.len()).max().unwrap_or(1).min(MAX_WAYS);
+        let mut all: Vec<Prerequisites> = vec![];
         for turn in 0..count {
-            let mut before = Before::default();
-            for (ways, _) in &asked {
+            let mut before = Prerequisites::default();
+            for (ways, _) in &required {
                 let way = &ways[turn % ways.len()];
                 for &setter in &way.host {
                     push_once(&mut before.host, setter);
@@ -183,8 +187,8 @@ impl Setters {
         setters: impl Iterator<Item = (usize, usize)>,
         above: &mut Vec<usize>,
         same_flow: bool,
-    ) -> Vec<Before> {
-        if above.len() > DEEPEST {
+    ) -> Vec<Prerequisites> {
+        if above.len() > MAX_DEPTH {
             return vec![];
         }
         let rule = &rules.rules[index];
@@ -193,11 +197,11 @@ impl Setters {
         known.sort_by_cached_key(|&(setter, _)| effort(rule, &rules.rules[setter]));
         let fitting = known.into_iter().filter(|&(setter, _)| {
             let other = &rules.rules[setter];
-            (!same_flow || share_a_flow(rule, other)) && !sets_what_must_not_be(rule, other)
+            (!same_flow || share_a_flow(rule, other)) && !sets_a_forbidden_bit(rule, other)
         });
         let mut ways = vec![];
         // Fewer alternatives at deeper levels, since their numbers multiply.
-        for (setter, times) in fitting.take((MOST_WAYS >> (above.len() - 1)).max(1)) {
+        for (setter, times) in fitting.take((MAX_WAYS >> (above.len() - 1)).max(1)) {
             above.push(setter);
             let before = self.ways(rules, setter, above);
             above.pop();
@@ -206,7 +210,7 @@ impl Setters {
                     way.flow.extend(std::iter::repeat_n(setter, times));
                 } else {
                     // Its own setters are found when it is played.
-                    way = Before { flow: vec![], host: vec![setter] };
+                    way = Prerequisites { flow: vec![], host: vec![setter] };
                 }
                 ways.push(way);
             }
@@ -252,7 +256,7 @@ fn share_a_flow(rule: &Rule, setter: &Rule) -> bool {
 }
 
 /// Whether the setter sets a bit that the rule requires to be unset.
-fn sets_what_must_not_be(rule: &Rule, setter: &Rule) -> bool {
+fn sets_a_forbidden_bit(rule: &Rule, setter: &Rule) -> bool {
     let not: Vec<&String> = rule
         .bits
         .iter()

@@ -36,7 +36,7 @@ pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpo
         }
     }
     // Types and codes of `icmp` rules are those of ICMPv4. The same numbers differ in ICMPv6.
-    if rules.iter().any(|rule| asks_for_icmp4(rule))
+    if rules.iter().any(|rule| requires_icmp4(rule))
         && !clients.v4.is_empty()
         && !servers.v4.is_empty()
     {
@@ -74,7 +74,7 @@ pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpo
 
 /// Whether the rule tests for types that only ICMPv4 has: ICMPv6 has errors below 128 and
 /// everything else above (RFC 4443 §2.1).
-fn asks_for_icmp4(rule: &Rule) -> bool {
+fn requires_icmp4(rule: &Rule) -> bool {
     let of_both = Numbers::range(128..=255);
     rule.header.protocol == Protocol::Icmp
         && rule.packet.iter().any(|test| match &test.is {
@@ -100,9 +100,9 @@ const V4_POOLS: [[(u32, u32); 3]; 2] = [
 const V4_OUTSIDE: [(u32, u32); 2] = [(0xc612_0000, 0xc612_ffff), (0xc613_0000, 0xc613_ffff)];
 
 fn v4_of(set: &Addresses, end: End, number: u64, hosts: &Hosts) -> Option<IpAddr> {
-    let pools = |said: &Option<Addresses>, usual: &[(u32, u32)]| -> Vec<Numbers> {
-        match said {
-            Some(said) => vec![said.v4.clone()],
+    let pools = |given: &Option<Addresses>, usual: &[(u32, u32)]| -> Vec<Numbers> {
+        match given {
+            Some(given) => vec![given.v4.clone()],
             None => usual
                 .iter()
                 .map(|&(first, last)| Numbers::range(first.into()..=last.into()))
@@ -192,8 +192,8 @@ pub(super) fn ports(
     Some((u16::try_from(client).ok()?, u16::try_from(server).ok()?))
 }
 
-/// A port of the set on which engines expect no protocol, preferably from `wish` on.
-fn quiet(set: &Numbers, wish: u64) -> Option<u64> {
+/// A port of the set on which engines expect no protocol, preferably from `preferred` on.
+fn quiet(set: &Numbers, preferred: u64) -> Option<u64> {
     /// Ports that Suricata probes for a protocol regardless of patterns.
     const PROBED: [u64; 26] = [
         20, 21, 22, 25, 53, 67, 68, 69, 80, 88, 110, 111, 123, 135, 137, 139, 143, 161, 162, 443,
@@ -202,7 +202,7 @@ fn quiet(set: &Numbers, wish: u64) -> Option<u64> {
     let free = set
         .without(&PROBED.iter().fold(Numbers::none(), |all, &port| all.union(&Numbers::one(port))))
         .without(&Numbers::one(0));
-    free.at_least(wish)
+    free.at_least(preferred)
         .filter(|&port| port <= 65_535)
         .or(free.at_least(1_024))
         .or(free.first())

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use serde::Serialize;
 use squall_rules::{End, EngineVersion, Rule, RuleSet};
 
-use super::bits::Before;
+use super::bits::Prerequisites;
 use super::{Best, Settings, Solution, Solver, Unsolved};
 use crate::{Exchange, Origin};
 
@@ -20,7 +20,7 @@ pub struct Explanation {
     pub attempts: u32,
     /// Sids of the rules played before, in order.
     pub setters: Vec<u32>,
-    pub flows: Vec<FlowTold>,
+    pub flows: Vec<FlowExplanation>,
 }
 
 /// An explained failure.
@@ -36,21 +36,21 @@ pub struct Shortfall {
     pub option: Option<String>,
     /// The closest attempt, if any.
     pub strategy: Option<String>,
-    pub flows: Vec<FlowTold>,
+    pub flows: Vec<FlowExplanation>,
 }
 
 /// An explained flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FlowTold {
+pub struct FlowExplanation {
     pub transport: String,
     pub client_port: u16,
     pub server_port: u16,
-    pub turns: Vec<TurnTold>,
+    pub turns: Vec<TurnExplanation>,
 }
 
 /// An explained turn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct TurnTold {
+pub struct TurnExplanation {
     /// `client` or `server`.
     pub from: &'static str,
     pub octets: usize,
@@ -111,7 +111,7 @@ pub fn explain_unsolved(
         msg: rule.msg.clone(),
         reason,
         text: unsolved.text.clone(),
-        option: option.and_then(|option| told(rule, option)).map(str::to_owned),
+        option: option.and_then(|option| option_text(rule, option)).map(str::to_owned),
         strategy: best.map(|best| best.strategy.clone()),
         flows: best.map_or_else(Vec::new, |best| {
             best.exchanges.iter().map(|exchange| flow(rules, unsolved.rule, exchange)).collect()
@@ -135,7 +135,7 @@ fn culprit(rules: &RuleSet, rule: usize, best: &Best, engine: EngineVersion) -> 
         set.rules.push(less);
         let last = set.rules.len() - 1;
         let solver = Solver::new(&set, Settings { engine, ..Settings::default() });
-        let before = Before { host: (0..last).collect(), ..Before::default() };
+        let before = Prerequisites { host: (0..last).collect(), ..Prerequisites::default() };
         solver.examine(last, &before, &best.exchanges) == Ok(true)
     })
 }
@@ -157,23 +157,23 @@ fn leave_out(rule: &mut Rule, option: u16) {
 }
 
 /// The text of an option.
-fn told(rule: &Rule, option: u16) -> Option<&str> {
+fn option_text(rule: &Rule, option: u16) -> Option<&str> {
     rule.options
         .get(usize::from(option))
         .and_then(|range| rule.text.get(range.clone()))
         .map(str::trim)
 }
 
-fn flow(rules: &RuleSet, rule: usize, exchange: &Exchange) -> FlowTold {
-    FlowTold {
+fn flow(rules: &RuleSet, rule: usize, exchange: &Exchange) -> FlowExplanation {
+    FlowExplanation {
         transport: format!("{:?}", exchange.transport),
         client_port: exchange.client_port,
         server_port: exchange.server_port,
-        turns: exchange.turns.iter().map(|turn| turn_told(rules, rule, turn)).collect(),
+        turns: exchange.turns.iter().map(|turn| explain_turn(rules, rule, turn)).collect(),
     }
 }
 
-fn turn_told(rules: &RuleSet, rule: usize, turn: &crate::Turn) -> TurnTold {
+fn explain_turn(rules: &RuleSet, rule: usize, turn: &crate::Turn) -> TurnExplanation {
     let (bytes, origins) = (turn.octets.bytes(), turn.octets.origins());
     let mut runs = vec![];
     let mut at = 0;
@@ -207,7 +207,12 @@ fn turn_told(rules: &RuleSet, rule: usize, turn: &crate::Turn) -> TurnTold {
         End::Client => "client",
         End::Server => "server",
     };
-    TurnTold { from, octets: bytes.len(), headers: headers.into_iter().flatten().collect(), runs }
+    TurnExplanation {
+        from,
+        octets: bytes.len(),
+        headers: headers.into_iter().flatten().collect(),
+        runs,
+    }
 }
 
 fn origin(rules: &RuleSet, rule: usize, origin: Origin) -> String {
@@ -215,7 +220,7 @@ fn origin(rules: &RuleSet, rule: usize, origin: Origin) -> String {
         Origin::Free => "free".into(),
         Origin::Framing => "protocol".into(),
         Origin::Option(option) => {
-            told(&rules.rules[rule], option).unwrap_or("an option").to_string()
+            option_text(&rules.rules[rule], option).unwrap_or("an option").to_string()
         }
         Origin::Setter(setter) => match rules.rules.get(setter as usize) {
             Some(setter) => format!("rule {}, played before", setter.sid),
@@ -264,7 +269,7 @@ impl Display for Shortfall {
     }
 }
 
-fn write_flows(flows: &[FlowTold], f: &mut Formatter<'_>) -> fmt::Result {
+fn write_flows(flows: &[FlowExplanation], f: &mut Formatter<'_>) -> fmt::Result {
     for (number, flow) in flows.iter().enumerate() {
         writeln!(
             f,

@@ -11,7 +11,7 @@ mod names;
 
 /// The protocol on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spoken {
+pub(super) enum MessageFormat {
     Dns,
     /// NetBIOS name service (RFC 1002 §4.2).
     Nbns,
@@ -74,36 +74,36 @@ impl Form {
 }
 
 /// The protocol of the rule's ports, if it is a supported one.
-pub(super) fn spoken(rule: &Rule, transport: Transport) -> Option<Spoken> {
+pub(super) fn message_format(rule: &Rule, transport: Transport) -> Option<MessageFormat> {
     let ports = &ends::sides(rule).1.ports;
     let one = |port: u16| *ports == Numbers::one(port.into());
     match transport {
-        Transport::Udp if one(53) => Some(Spoken::Dns),
-        Transport::Udp if one(137) => Some(Spoken::Nbns),
-        Transport::Udp if one(69) => Some(Spoken::Tftp),
-        Transport::Udp if one(67) || one(68) => Some(Spoken::Dhcp),
-        Transport::Udp if one(500) => Some(Spoken::Isakmp),
-        Transport::Udp if one(49) => Some(Spoken::Xtacacs),
-        Transport::Udp if one(2048) => Some(Spoken::Wccp),
-        Transport::Tcp if one(20_256) => Some(Spoken::Pcom),
-        Transport::Tcp if one(1723) => Some(Spoken::Pptp),
+        Transport::Udp if one(53) => Some(MessageFormat::Dns),
+        Transport::Udp if one(137) => Some(MessageFormat::Nbns),
+        Transport::Udp if one(69) => Some(MessageFormat::Tftp),
+        Transport::Udp if one(67) || one(68) => Some(MessageFormat::Dhcp),
+        Transport::Udp if one(500) => Some(MessageFormat::Isakmp),
+        Transport::Udp if one(49) => Some(MessageFormat::Xtacacs),
+        Transport::Udp if one(2048) => Some(MessageFormat::Wccp),
+        Transport::Tcp if one(20_256) => Some(MessageFormat::Pcom),
+        Transport::Tcp if one(1723) => Some(MessageFormat::Pptp),
         _ => None,
     }
 }
 
-impl Spoken {
+impl MessageFormat {
     /// Templates for a message, the most likely first.
     pub(super) fn forms(self, from: End) -> Vec<Form> {
         match self {
-            Spoken::Dns => names::dns(from),
-            Spoken::Nbns => names::nbns(),
-            Spoken::Tftp => vec![Form::default().usual(&[0, 1]), Form::default()],
-            Spoken::Dhcp => binary::dhcp(from),
-            Spoken::Isakmp => binary::isakmp(),
-            Spoken::Xtacacs => binary::xtacacs(from),
-            Spoken::Pcom => binary::pcom(from),
-            Spoken::Pptp => binary::pptp(from),
-            Spoken::Wccp => {
+            MessageFormat::Dns => names::dns(from),
+            MessageFormat::Nbns => names::nbns(),
+            MessageFormat::Tftp => vec![Form::default().usual(&[0, 1]), Form::default()],
+            MessageFormat::Dhcp => binary::dhcp(from),
+            MessageFormat::Isakmp => binary::isakmp(),
+            MessageFormat::Xtacacs => binary::xtacacs(from),
+            MessageFormat::Pcom => binary::pcom(from),
+            MessageFormat::Pptp => binary::pptp(from),
+            MessageFormat::Wccp => {
                 vec![Form::default().usual(&[0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 1])]
             }
         }
@@ -112,20 +112,20 @@ impl Spoken {
     /// Completes a message. `None` if it cannot become valid.
     pub(super) fn close(self, from: End, octets: Octets) -> Option<Octets> {
         match self {
-            Spoken::Dns => names::close(from, octets, false),
-            Spoken::Nbns => names::close(from, octets, true),
-            Spoken::Tftp => binary::close_tftp(octets),
-            Spoken::Dhcp => binary::close_dhcp(octets),
-            Spoken::Isakmp => binary::close_isakmp(octets),
-            Spoken::Xtacacs => binary::close_xtacacs(octets),
-            Spoken::Pcom => binary::close_pcom(octets, from),
-            Spoken::Pptp => Some(octets),
-            Spoken::Wccp => binary::close_wccp(octets),
+            MessageFormat::Dns => names::close(from, octets, false),
+            MessageFormat::Nbns => names::close(from, octets, true),
+            MessageFormat::Tftp => binary::close_tftp(octets),
+            MessageFormat::Dhcp => binary::close_dhcp(octets),
+            MessageFormat::Isakmp => binary::close_isakmp(octets),
+            MessageFormat::Xtacacs => binary::close_xtacacs(octets),
+            MessageFormat::Pcom => binary::close_pcom(octets, from),
+            MessageFormat::Pptp => Some(octets),
+            MessageFormat::Wccp => binary::close_wccp(octets),
         }
     }
 
     /// Whether the message is complete and valid.
-    pub(super) fn is_whole(self, from: End, octets: &Octets) -> bool {
+    pub(super) fn is_well_formed(self, from: End, octets: &Octets) -> bool {
         self.close(from, octets.clone()).is_some_and(|closed| closed.bytes() == octets.bytes())
     }
 

@@ -11,24 +11,24 @@ use squall_rules::{
     Operation, Pcre, Step, Variable,
 };
 
-use super::dice::Dice;
 use super::expression::Expressions;
 use super::formed::{Form, Spot};
 use super::number;
+use super::rng::Rng;
 use crate::regex::{ByteSet, Choices, Constraints, Expression, Held, Sampled};
 use crate::{Octets, Origin};
 
 /// Longest buffer: fits a datagram, and suffices for streams.
-const LONGEST: usize = 65_000;
+const MAX_LEN: usize = 65_000;
 
 /// Longest number in digits.
-const MOST_DIGITS: usize = 23;
+const MAX_DIGITS: usize = 23;
 
 /// Bound on the steps of a buffer, since each adds a level of recursion.
-const MOST_STEPS: usize = 256;
+const MAX_STEPS: usize = 256;
 
 /// The requirements for a buffer.
-pub(super) struct Wish<'a> {
+pub(super) struct BufferSpec<'a> {
     pub steps: &'a [Step],
     /// Allowed lengths, in addition to the steps.
     pub size: Numbers,
@@ -74,30 +74,30 @@ pub(super) struct Layout {
     pub variables: Vec<Option<u64>>,
 }
 
-/// Lays out `wish` in the `attempt`th variant. Each position tried costs from `budget`.
+/// Lays out `spec` in the `attempt`th variant. Each position tried costs from `budget`.
 pub(super) fn lay_out(
-    wish: &Wish<'_>,
+    spec: &BufferSpec<'_>,
     expressions: &Expressions,
     known: &[Option<u64>],
     attempt: u32,
-    dice: &mut Dice,
+    rng: &mut Rng,
     budget: &mut u64,
 ) -> Result<Layout, Failed> {
     let mut state = State {
         cells: vec![],
         cursor: 0,
         least: 0,
-        most: LONGEST,
-        sizes: wish.size.clone(),
-        variables: if known.is_empty() { vec![None; wish.variables] } else { known.to_vec() },
+        most: MAX_LEN,
+        sizes: spec.size.clone(),
+        variables: if known.is_empty() { vec![None; spec.variables] } else { known.to_vec() },
         forbidden: vec![],
         later: vec![],
         filler: Filler::Letters,
     };
-    for (&octet, &origin) in wish.lead.bytes().iter().zip(wish.lead.origins()) {
+    for (&octet, &origin) in spec.lead.bytes().iter().zip(spec.lead.origins()) {
         state.cells.push(Cell { set: ByteSet::of(octet), wanted: None, origin });
     }
-    for spot in wish.form.iter().flat_map(|form| &form.canvas) {
+    for spot in spec.form.iter().flat_map(|form| &form.canvas) {
         state.cells.push(match *spot {
             Spot::Fixed(octet) => {
                 Cell { set: ByteSet::of(octet), wanted: None, origin: Origin::Framing }
@@ -105,16 +105,16 @@ pub(super) fn lay_out(
             Spot::Usual(octet) => Cell { wanted: Some(octet), ..Cell::FREE },
         });
     }
-    if wish.steps.len() > MOST_STEPS {
+    if spec.steps.len() > MAX_STEPS {
         return Err(Failed::TooLong);
     }
-    let order = order(wish.steps, attempt);
+    let order = order(spec.steps, attempt);
     let mut search = Search {
-        wish,
+        spec,
         expressions,
         order,
         attempt,
-        dice,
+        rng,
         budget,
         failed: Failed::NoRoom { option: 0 },
         deepest: 0,
@@ -140,11 +140,11 @@ pub(super) fn lay_over(
     expressions: &Expressions,
     known: &[Option<u64>],
     attempt: u32,
-    dice: &mut Dice,
+    rng: &mut Rng,
     budget: &mut u64,
 ) -> Option<Octets> {
     let length = over.octets.len();
-    if length > LONGEST || over.steps.len() > MOST_STEPS {
+    if length > MAX_LEN || over.steps.len() > MAX_STEPS {
         return None;
     }
     let cells = (0..length).map(|at| {
@@ -165,7 +165,7 @@ pub(super) fn lay_over(
         later: vec![],
         filler: Filler::Letters,
     };
-    let wish = Wish {
+    let spec = BufferSpec {
         steps: over.steps,
         size: Numbers::any(),
         style: Style::Plain,
@@ -176,11 +176,11 @@ pub(super) fn lay_over(
     };
     let order = order(over.steps, attempt);
     let mut search = Search {
-        wish: &wish,
+        spec: &spec,
         expressions,
         order,
         attempt,
-        dice,
+        rng,
         budget,
         failed: Failed::NoRoom { option: 0 },
         deepest: 0,
@@ -197,7 +197,7 @@ struct Ordered<'a> {
 }
 
 /// A number of the payload that is extracted to a variable.
-struct Kept<'a> {
+struct Extraction<'a> {
     at: usize,
     count: usize,
     reading: &'a squall_rules::Reading,
@@ -212,7 +212,7 @@ fn order(steps: &[Step], attempt: u32) -> Vec<Ordered<'_>> {
     let (sizes, others): (Vec<&Step>, Vec<&Step>) =
         steps.iter().partition(|step| matches!(step.operation, Operation::Size(_)));
     for step in others {
-        if chains.is_empty() || begins_anew(step) {
+        if chains.is_empty() || starts_chain(step) {
             chains.push(vec![]);
         }
         chains.last_mut().expect("one was pushed").push(step);
@@ -242,7 +242,7 @@ fn order(steps: &[Step], attempt: u32) -> Vec<Ordered<'_>> {
     ordered.collect()
 }
 
-fn begins_anew(step: &Step) -> bool {
+fn starts_chain(step: &Step) -> bool {
     match &step.operation {
         Operation::Content(content) => !content.negated && !content.is_relative(),
         Operation::Pcre(pcre) => !pcre.negated && !pcre.relative,
@@ -388,7 +388,7 @@ impl State<'_> {
     /// Narrows the cells from `at` on. Returns false if a set becomes empty or the buffer too long.
     fn narrow(&mut self, at: usize, cells: impl ExactSizeIterator<Item = Cell>) -> bool {
         let end = at + cells.len();
-        if end > self.most || end > LONGEST {
+        if end > self.most || end > MAX_LEN {
             return false;
         }
         if self.cells.len() < end {
@@ -431,11 +431,11 @@ impl State<'_> {
 }
 
 struct Search<'s, 'a> {
-    wish: &'s Wish<'a>,
+    spec: &'s BufferSpec<'a>,
     expressions: &'s Expressions,
     order: Vec<Ordered<'a>>,
     attempt: u32,
-    dice: &'s mut Dice,
+    rng: &'s mut Rng,
     budget: &'s mut u64,
     /// The failure of the step that was reached last.
     failed: Failed,
@@ -486,7 +486,7 @@ impl<'a> Search<'_, 'a> {
             Operation::Size(sizes) => {
                 state.sizes = state.sizes.intersection(sizes);
                 let last = state.sizes.last()?;
-                state.most = state.most.min(usize::try_from(last).unwrap_or(LONGEST));
+                state.most = state.most.min(usize::try_from(last).unwrap_or(MAX_LEN));
                 if state.sizes.at_least(state.cells.len() as u64).is_some() {
                     self.place(index + 1, state)
                 } else {
@@ -494,7 +494,7 @@ impl<'a> Search<'_, 'a> {
                 }
             }
             Operation::Base64Decode(decode) => {
-                let Some(decoded) = &self.wish.decoded else { return self.place(index + 1, state) };
+                let Some(decoded) = &self.spec.decoded else { return self.place(index + 1, state) };
                 let base = if decode.relative { state.cursor } else { 0 };
                 let at = base + decode.offset as usize;
                 let text = super::transform::base64(decoded.bytes());
@@ -527,7 +527,7 @@ impl<'a> Search<'_, 'a> {
                 let fits = state.need(
                     (*offset as usize)
                         .saturating_add(octets.map_or(needed, |octets| octets as usize))
-                        .min(LONGEST),
+                        .min(MAX_LEN),
                 );
                 if fits { self.place(index + 1, state) } else { None }
             }
@@ -535,7 +535,7 @@ impl<'a> Search<'_, 'a> {
                 let base = if asn1.relative { state.cursor as i64 } else { 0 };
                 let at = usize::try_from(base.saturating_add(asn1.offset.into()))
                     .ok()
-                    .filter(|&at| at < LONGEST)?;
+                    .filter(|&at| at < MAX_LEN)?;
                 let there = state.cells.get(at).and_then(|cell| cell.set.single().or(cell.wanted));
                 for element in elements(asn1, there) {
                     let mut next = state.clone();
@@ -618,13 +618,13 @@ impl<'a> Search<'_, 'a> {
     ) -> Option<Layout> {
         let length = content.pattern.len();
         let (from, end) = window(&state, content, first)?;
-        let most = state.most.min(LONGEST);
+        let most = state.most.min(MAX_LEN);
         let last = end.unwrap_or(most).min(most).checked_sub(length)?;
         if from > last {
             return None;
         }
         let mut places = self.places(&state, content, from, last);
-        if let Some(anchor) = self.wish.form.and_then(|form| form.anchor)
+        if let Some(anchor) = self.spec.form.and_then(|form| form.anchor)
             && index == 0
             && content.offset.is_none()
             && content.depth.is_none()
@@ -653,7 +653,7 @@ impl<'a> Search<'_, 'a> {
                 continue;
             }
             next.cursor = at + length;
-            if self.wish.style == Style::Lines
+            if self.spec.style == Style::Lines
                 && content.pattern.ends_with(b":")
                 && next.most > next.cursor
             {
@@ -694,7 +694,7 @@ impl<'a> Search<'_, 'a> {
         const MOST: usize = 300;
         // Bound on the octets compared, since a repetitive content on a similar buffer would be
         // compared at each offset.
-        const MOST_COMPARED: usize = 1 << 16;
+        const MAX_COMPARED: usize = 1 << 16;
         let length = content.pattern.len();
         let sets: Vec<ByteSet> =
             content.pattern.iter().map(|&octet| ByteSet::letter(octet, content.nocase)).collect();
@@ -725,7 +725,7 @@ impl<'a> Search<'_, 'a> {
                 (_, true) if is_free => free.push(at),
                 _ => {}
             }
-            if satisfied.len() + merged.len() + free.len() >= MOST || compared >= MOST_COMPARED {
+            if satisfied.len() + merged.len() + free.len() >= MOST || compared >= MAX_COMPARED {
                 break;
             }
         }
@@ -741,7 +741,7 @@ impl<'a> Search<'_, 'a> {
             }
             places.push(least.saturating_sub(length).max(end));
             places.extend(end.saturating_sub(length)..=end);
-            if state.most < LONGEST {
+            if state.most < MAX_LEN {
                 places.push(state.most.saturating_sub(length));
             }
             places.extend(
@@ -759,7 +759,7 @@ impl<'a> Search<'_, 'a> {
             satisfied.into_iter().map(|at| (at, None)).collect();
         if !content.is_relative() && content.depth.is_none() {
             let at = end.max(from);
-            if self.wish.style == Style::Lines
+            if self.spec.style == Style::Lines
                 && content.pattern.starts_with(b"\r\n")
                 && ends_line(&state.cells)
                 && end >= from + 2
@@ -768,15 +768,15 @@ impl<'a> Search<'_, 'a> {
                 places.push((end - 2, None));
             }
             if let Some(between) = self.between(state, content, at) {
-                let behind = at + between.len();
-                if behind <= last {
-                    places.push((behind, Some(between)));
+                let after = at + between.len();
+                if after <= last {
+                    places.push((after, Some(between)));
                 }
             }
             if at <= last {
                 places.push((at, None));
             }
-            let gap = at + 1 + self.dice.below(8);
+            let gap = at + 1 + self.rng.below(8);
             if gap <= last {
                 places.push((gap, None));
             }
@@ -787,7 +787,7 @@ impl<'a> Search<'_, 'a> {
         open.dedup();
         if self.attempt > 0 && !open.is_empty() {
             let spread = last.min(end.max(from) + 16);
-            let other = from + self.dice.below(spread.saturating_sub(from) + 1);
+            let other = from + self.rng.below(spread.saturating_sub(from) + 1);
             if self.attempt % 2 == 1 { open.push(other) } else { open.insert(0, other) }
         }
         places.extend(open.into_iter().map(|at| (at, None)));
@@ -805,11 +805,11 @@ impl<'a> Search<'_, 'a> {
 
     /// Separator between header lines and a content that starts a new one.
     fn between(&mut self, state: &State<'a>, content: &Content, at: usize) -> Option<Vec<Cell>> {
-        if self.wish.style != Style::Lines || at != state.cells.len() {
+        if self.spec.style != Style::Lines || at != state.cells.len() {
             return None;
         }
         let pattern = &content.pattern;
-        let behind_line = at == 0 || ends_line(&state.cells);
+        let after_line = at == 0 || ends_line(&state.cells);
         // The value of an unfinished header.
         if open_value(&state.cells)
             && !begins_line(pattern)
@@ -822,24 +822,24 @@ impl<'a> Search<'_, 'a> {
         let blank =
             state.cells.last().is_some_and(|cell| matches!(cell.set.single(), Some(b' ' | b'\t')));
         if pattern.starts_with(b"\r\n") || pattern.starts_with(b"\n") {
-            if behind_line {
+            if after_line {
                 text.extend(if at == 0 { &b"Pragma: no-cache"[..] } else { b"DNT: 1" });
             } else if blank {
-                text.extend(self.dice.letters(3));
+                text.extend(self.rng.letters(3));
             }
             if pattern[0] == b'\n' {
                 text.push(b'\r');
             }
         } else {
             if blank {
-                text.extend(self.dice.letters(3));
+                text.extend(self.rng.letters(3));
             }
-            if !behind_line {
+            if !after_line {
                 text.extend(if open_name(&state.cells) { &b": 8\r\n"[..] } else { b"\r\n" });
             }
             if !begins_line(pattern) {
                 text.extend(b"X-");
-                text.extend(self.dice.letters(5));
+                text.extend(self.rng.letters(5));
                 // A name that continues in the pattern needs no colon.
                 let colon = pattern.iter().position(|&octet| octet == b':');
                 let is_name = colon.is_some_and(|colon| {
@@ -848,7 +848,7 @@ impl<'a> Search<'_, 'a> {
                 if !is_name {
                     text.extend(b": ");
                     if matches!(pattern.first(), Some(b' ' | b'\t')) {
-                        text.extend(self.dice.letters(3));
+                        text.extend(self.rng.letters(3));
                     }
                 }
             }
@@ -875,12 +875,12 @@ impl<'a> Search<'_, 'a> {
         };
         let from = if pcre.relative && !first { state.cursor } else { 0 };
         let end = state.cells.len();
-        let lines = self.wish.style == Style::Lines;
+        let lines = self.spec.style == Style::Lines;
         let starts = self.starts(&state, expression, from, pcre.relative);
         let held = self.held(index, &state);
         let avoid: Vec<(&[u8], bool)> = self.avoided();
         let branches = expression.branches();
-        let seed = self.dice.next();
+        let seed = self.rng.next();
         // Other samples take other branches.
         let attempt = u64::from(self.attempt);
         let choices = Choices {
@@ -906,7 +906,7 @@ impl<'a> Search<'_, 'a> {
                 canvas.extend([ByteSet::of(b'\r'), ByteSet::of(b'\n')].iter().take(separated));
                 let start = start + separated;
                 canvas.resize(canvas.len().max(start - base), ByteSet::ALL);
-                let most = state.most.min(LONGEST).saturating_sub(base);
+                let most = state.most.min(MAX_LEN).saturating_sub(base);
                 let held: &[Held<'_>] = if with_held { &held } else { &[] };
                 let sample = |canvas: &[ByteSet], start: usize, least: usize| {
                     let constraints = Constraints {
@@ -933,7 +933,7 @@ impl<'a> Search<'_, 'a> {
                     && let Some(longer) = sample(
                         &canvas,
                         start - base,
-                        usize::try_from(least).unwrap_or(LONGEST).saturating_sub(base),
+                        usize::try_from(least).unwrap_or(MAX_LEN).saturating_sub(base),
                     )
                 {
                     sampled = longer;
@@ -993,13 +993,13 @@ impl<'a> Search<'_, 'a> {
             over.extend(free.iter().take(6));
             over.extend(free.iter().skip(6).step_by((free.len() / 24).max(1)));
         }
-        let (lines, behind) = (self.wish.style == Style::Lines, end.max(from));
+        let (lines, after) = (self.spec.style == Style::Lines, end.max(from));
         let mut append = vec![];
         if end > 0 && lines && !ends_line(&state.cells) && !relative {
-            append.push((behind, 2));
+            append.push((after, 2));
         }
-        append.push((behind, 0));
-        append.push((behind + 1 + self.dice.below(4), 0));
+        append.push((after, 0));
+        append.push((after + 1 + self.rng.below(4), 0));
         starts.extend(over.into_iter().map(|at| (at, 0)));
         starts.extend(append);
         let mut once: Vec<(usize, usize)> = vec![];
@@ -1031,7 +1031,7 @@ impl<'a> Search<'_, 'a> {
                     let most = match within.and_then(|within| state.value(within)) {
                         Some(within) => (distance + usize::try_from(within).unwrap_or(0))
                             .saturating_sub(content.pattern.len()),
-                        None => LONGEST,
+                        None => MAX_LEN,
                     };
                     Some((distance, most.max(distance)))
                 }
@@ -1062,7 +1062,7 @@ impl<'a> Search<'_, 'a> {
     /// Position of a number. `None` before the start of the buffer.
     fn number_at(state: &State<'a>, offset: Number, relative: bool) -> Option<usize> {
         let base = if relative { state.cursor as i64 } else { 0 };
-        usize::try_from(base.checked_add(state.value(offset)?)?).ok().filter(|&at| at < LONGEST)
+        usize::try_from(base.checked_add(state.value(offset)?)?).ok().filter(|&at| at < MAX_LEN)
     }
 
     /// The state with `number` written at `at`, in each possible form: zero-padded, or followed by
@@ -1085,14 +1085,14 @@ impl<'a> Search<'_, 'a> {
                     Some(first) => octets[first..].to_vec(),
                     None => b"0".to_vec(),
                 };
-            let behind = state.cells.get(at + short.len());
+            let after = state.cells.get(at + short.len());
             if short.len() < octets.len()
-                && behind.is_some_and(|cell| cell.set.and(ByteSet::range(b'0', b'9')).is_empty())
+                && after.is_some_and(|cell| cell.set.and(ByteSet::range(b'0', b'9')).is_empty())
             {
                 ways.push(short.iter().map(|&octet| (ByteSet::of(octet), octet)).collect());
             }
             if short.len() < octets.len() {
-                let end: &[u8] = match self.wish.style {
+                let end: &[u8] = match self.spec.style {
                     Style::Lines => b"\r\n",
                     _ => b" ",
                 };
@@ -1101,7 +1101,7 @@ impl<'a> Search<'_, 'a> {
                 way.extend(end.iter().map(|&octet| (ByteSet::of(octet), octet)));
                 // The number ends only at an octet other than a digit, and a fixed octet there may
                 // be a digit too.
-                if self.wish.style == Style::Lines {
+                if self.spec.style == Style::Lines {
                     ways.insert(0, way);
                 } else {
                     ways.push(way);
@@ -1112,7 +1112,7 @@ impl<'a> Search<'_, 'a> {
             let rest = reading.bitmask.filter(|_| reading.digits.is_none());
             let plain: Vec<(ByteSet, u8)> =
                 octets.iter().map(|&octet| (ByteSet::of(octet), octet)).collect();
-            let at_most = if self.wish.style == Style::Lines { ways.len() } else { 0 };
+            let at_most = if self.spec.style == Style::Lines { ways.len() } else { 0 };
             ways.insert(at_most, plain.clone());
             // Bits outside of the mask may keep their value.
             if let Some(mask) = rest {
@@ -1176,20 +1176,20 @@ impl<'a> Search<'_, 'a> {
         option: u16,
     ) -> Option<Layout> {
         let count =
-            usize::try_from(state.value(test.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
+            usize::try_from(state.value(test.count)?).ok().filter(|&count| count <= MAX_DIGITS)?;
         let count = octets_for(count, &test.reading);
         let at = Self::number_at(&state, test.offset, test.reading.relative)?;
         // Combine consecutive tests of the same number.
         let mut tests: Vec<(Comparison, u64, bool)> = vec![];
-        let mut behind = index;
+        let mut after = index;
         while let Some(Ordered {
             step: Step { operation: Operation::ByteTest(other), .. },
             first: false,
         }) = self
             .order
-            .get(behind)
+            .get(after)
             .copied()
-            .map(|ordered| Ordered { first: ordered.first && behind != index, ..ordered })
+            .map(|ordered| Ordered { first: ordered.first && after != index, ..ordered })
         {
             if other.count != test.count
                 || other.offset != test.offset
@@ -1202,13 +1202,13 @@ impl<'a> Search<'_, 'a> {
                 u64::try_from(state.value(other.value)?).unwrap_or(u64::MAX),
                 other.negated,
             ));
-            behind += 1;
+            after += 1;
         }
         if let Some(number) = Self::read(&state, at, count, &test.reading) {
             let holds = tests
                 .iter()
                 .all(|&(operator, value, negated)| number::holds(number, operator, value, negated));
-            return if holds { self.place(behind, state) } else { None };
+            return if holds { self.place(after, state) } else { None };
         }
         let mut numbers = number::candidates(&tests, number::greatest(count, &test.reading));
         if test.reading.digits.is_some() {
@@ -1220,12 +1220,12 @@ impl<'a> Search<'_, 'a> {
             numbers.extend(more);
         }
         if self.attempt > 0 && numbers.len() > 1 {
-            let other = self.dice.below(numbers.len().min(3));
+            let other = self.rng.below(numbers.len().min(3));
             numbers.swap(0, other);
         }
         for number in numbers.into_iter().take(24) {
             for next in self.write(&state, at, count, number, &test.reading, option) {
-                if let Some(layout) = self.place(behind, next) {
+                if let Some(layout) = self.place(after, next) {
                     return Some(layout);
                 }
             }
@@ -1241,7 +1241,7 @@ impl<'a> Search<'_, 'a> {
         option: u16,
     ) -> Option<Layout> {
         let count =
-            usize::try_from(state.value(jump.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
+            usize::try_from(state.value(jump.count)?).ok().filter(|&count| count <= MAX_DIGITS)?;
         let count = octets_for(count, &jump.reading);
         let at = Self::number_at(&state, jump.offset, jump.reading.relative)?;
         let post = state.value(jump.post_offset)?;
@@ -1257,7 +1257,7 @@ impl<'a> Search<'_, 'a> {
                 JumpFrom::End => length,
             };
             let target = (base as i64).checked_add(i64::try_from(by).ok()?)?.checked_add(post)?;
-            usize::try_from(target.max(0)).ok().filter(|&target| target < LONGEST)
+            usize::try_from(target.max(0)).ok().filter(|&target| target < MAX_LEN)
         };
         let try_at = |search: &mut Self, mut next: State<'a>, number: u64| -> Option<Layout> {
             if jump.from == JumpFrom::End {
@@ -1270,7 +1270,7 @@ impl<'a> Search<'_, 'a> {
                     4,
                     8,
                     16,
-                    usize::try_from(post.saturating_neg()).unwrap_or(0).min(LONGEST),
+                    usize::try_from(post.saturating_neg()).unwrap_or(0).min(MAX_LEN),
                 ] {
                     let mut next = next.clone();
                     let length = next.sizes.at_least((least + more) as u64)? as usize;
@@ -1348,7 +1348,7 @@ impl<'a> Search<'_, 'a> {
         let count = usize::from(extract.count);
         let at = Self::number_at(&state, extract.offset, extract.reading.relative)?;
         let kept =
-            Kept { at, count, reading: &extract.reading, variable: extract.variable, option };
+            Extraction { at, count, reading: &extract.reading, variable: extract.variable, option };
         self.keep(index, &state, &kept, &[], |number| {
             let value = number.checked_mul(u64::from(extract.multiplier.max(1)))?;
             match extract.align {
@@ -1366,10 +1366,10 @@ impl<'a> Search<'_, 'a> {
         option: u16,
     ) -> Option<Layout> {
         let count =
-            usize::try_from(state.value(math.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
+            usize::try_from(state.value(math.count)?).ok().filter(|&count| count <= MAX_DIGITS)?;
         let at = Self::number_at(&state, math.offset, math.reading.relative)?;
         let value = u64::try_from(state.value(math.value)?).ok()?;
-        let kept = Kept { at, count, reading: &math.reading, variable: math.result, option };
+        let kept = Extraction { at, count, reading: &math.reading, variable: math.result, option };
         let also =
             [value, value.saturating_add(1), value.saturating_mul(2), value.saturating_mul(8)];
         self.keep(index, &state, &kept, &also, |number| number::calculate(math, number, value))
@@ -1381,11 +1381,11 @@ impl<'a> Search<'_, 'a> {
         &mut self,
         index: usize,
         state: &State<'a>,
-        kept: &Kept<'_>,
+        kept: &Extraction<'_>,
         also: &[u64],
         value: impl Fn(u64) -> Option<u64>,
     ) -> Option<Layout> {
-        let &Kept { at, count, reading, variable, option } = kept;
+        let &Extraction { at, count, reading, variable, option } = kept;
         let fixed = Self::read(state, at, count, reading);
         let greatest = number::greatest(count, reading);
         let numbers = match fixed {
@@ -1409,7 +1409,7 @@ impl<'a> Search<'_, 'a> {
     }
 
     /// Plausible values of a length, offset or count, small ones first.
-    fn sizes_worth_trying(&mut self, state: &State<'a>, behind: usize) -> Vec<u64> {
+    fn sizes_worth_trying(&mut self, state: &State<'a>, after: usize) -> Vec<u64> {
         let mut numbers = vec![
             8, 16, 4, 1, 0, 2, 32, 64, 12, 24, 48, 96, 100, 128, 200, 255, 256, 512, 1024, 4096, 3,
             5, 6, 7, 9, 10,
@@ -1431,7 +1431,7 @@ impl<'a> Search<'_, 'a> {
                 .iter()
                 .flat_map(|&length| [length, length.saturating_add(1), length.saturating_sub(1)]),
         );
-        numbers.extend([behind as u64, state.cells.len() as u64]);
+        numbers.extend([after as u64, state.cells.len() as u64]);
         let mut once = vec![];
         for number in numbers {
             if !once.contains(&number) {
@@ -1439,7 +1439,7 @@ impl<'a> Search<'_, 'a> {
             }
         }
         if self.attempt > 0 {
-            let other = self.dice.below(once.len().min(6));
+            let other = self.rng.below(once.len().min(6));
             once.swap(0, other);
         }
         once
@@ -1449,12 +1449,12 @@ impl<'a> Search<'_, 'a> {
     fn finish(&mut self, state: State<'a>) -> Option<Layout> {
         let least = state.cells.len().max(state.least);
         let length = usize::try_from(state.sizes.at_least(least as u64)?).ok()?;
-        if length > state.most || length > LONGEST {
+        if length > state.most || length > MAX_LEN {
             return None;
         }
         // Terminate the last header line too, without a trailing blank.
         let mut tail: &[u8] = b"";
-        if self.wish.style == Style::Lines
+        if self.spec.style == Style::Lines
             && state.most >= length + 5
             && state.sizes.is_any()
             && length == state.cells.len()
@@ -1485,7 +1485,7 @@ impl<'a> Search<'_, 'a> {
                 let octet = match cell.wanted.filter(|wanted| cell.set.has(*wanted)) {
                     Some(wanted) => wanted,
                     None if cell.is_free() && state.filler == Filler::Noise => {
-                        self.dice.next() as u8
+                        self.rng.next() as u8
                     }
                     None if cell.is_free() && state.filler == Filler::Same => b'e',
                     None => self.free(&cell.set, filler),
@@ -1504,7 +1504,7 @@ impl<'a> Search<'_, 'a> {
         let ranges: &[&[u8]] = &[b"abcdefghijklmnopqrstuvwxyz", b"QWXZVYKJ", b"0123456789", b"_~-"];
         for choice in 0..ranges.len() {
             let range = ranges[(choice + filler as usize) % ranges.len()];
-            let octet = *self.dice.pick(range);
+            let octet = *self.rng.pick(range);
             if set.has(octet) {
                 return octet;
             }
@@ -1620,7 +1620,7 @@ fn window(state: &State<'_>, content: &Content, first: bool) -> Option<(usize, O
         Some(inside) => Some(usize::try_from(base.checked_add(after)?.checked_add(inside)?).ok()?),
         None => None,
     };
-    Some((usize::try_from(from).ok().filter(|&from| from < LONGEST)?, end))
+    Some((usize::try_from(from).ok().filter(|&from| from < MAX_LEN)?, end))
 }
 
 impl Forbidden<'_> {

@@ -3,14 +3,14 @@
 
 use squall_rules::{Application, Buffer, End, Inspection, Numbers, Operation};
 
-use super::make::{Maker, NotMade, assembled};
+use super::make::{MakeError, Maker, assembled};
 use super::{Reason, layout};
 use crate::assemble::{Lines, Parts, Style};
 use crate::regex::{Choices, Constraints};
 use crate::{Octets, Origin, Turn};
 
 /// Maximum room to make in one message.
-const LONGEST: usize = 60_000;
+const MAX_LEN: usize = 60_000;
 
 /// The place of the payload's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Place {
     Uri,
     Cookie,
     /// In a separate message before those of the protocol.
-    Before,
+    Prerequisites,
     /// In a separate message after those of the protocol.
     After,
     /// Header lines of the payload come first in the message. Contents of buffers are placed over
@@ -40,7 +40,7 @@ pub(super) fn places(application: Application, payload: bool, sender: End) -> &'
         (false, ..) => &[Verbatim],
         (true, Http | Http1, End::Client) => &[Header, Body, Lead, Uri, Whole, Cookie],
         (true, Http | Http1, End::Server) => &[Body, Header, Lead, Cookie, Whole],
-        (true, ..) => &[Body, After, Before],
+        (true, ..) => &[Body, After, Prerequisites],
     }
 }
 
@@ -58,18 +58,18 @@ impl Mixing {
         payload: &[(usize, &Inspection)],
         variables: &[Option<u64>],
         attempt: u32,
-    ) -> Result<Vec<Turn>, NotMade> {
+    ) -> Result<Vec<Turn>, MakeError> {
         if self.place == Place::Whole {
-            return self.whole(maker, payload, variables, attempt);
+            return self.whole_message(maker, payload, variables, attempt);
         }
         let plain = assembled(self.application, &self.parts)?;
         // Try the message as it is, since it may contain everything already.
         if let Some(turns) = self.over(maker, payload, variables, plain.clone(), None, attempt) {
             return Ok(turns);
         }
-        let wanted = asked(maker, payload);
+        let wanted = required(maker, payload);
         match self.place {
-            Place::Before | Place::After => {
+            Place::Prerequisites | Place::After => {
                 let mut turns = plain;
                 let (index, inspection) = payload[0];
                 let layout = maker.lay_out(
@@ -81,7 +81,7 @@ impl Mixing {
                     attempt,
                 )?;
                 let turn = Turn::new(self.sender, layout.octets);
-                if self.place == Place::Before {
+                if self.place == Place::Prerequisites {
                     turns.insert(0, turn)
                 } else {
                     turns.push(turn)
@@ -117,7 +117,7 @@ impl Mixing {
                     }
                 }
                 self.parts.style = usual;
-                let least = wanted.clamp(4, LONGEST);
+                let least = wanted.clamp(4, MAX_LEN);
                 let (shortest, longest) = lengths(payload);
                 if longest < usize::MAX || shortest > 0 {
                     // A message with the exact length.
@@ -127,10 +127,10 @@ impl Mixing {
                             turn.from == self.sender && find(turn.octets.bytes(), &marker).is_some()
                         });
                         let length = message.map_or(0, |turn| turn.octets.len());
-                        let room = (64 + shortest.min(LONGEST).max(length.min(longest)))
+                        let room = (64 + shortest.min(MAX_LEN).max(length.min(longest)))
                             .checked_sub(length);
                         if let Some(room) =
-                            room.filter(|&room| (1..=LONGEST).contains(&room) && length > 0)
+                            room.filter(|&room| (1..=MAX_LEN).contains(&room) && length > 0)
                         {
                             let (parts, marker) = self.with_room(maker, room);
                             if let Ok(turns) = assembled(self.application, &parts)
@@ -157,7 +157,7 @@ impl Mixing {
                         return Ok(turns);
                     }
                 }
-                Err(NotMade {
+                Err(MakeError {
                     reason: Reason::Contradiction,
                     option: payload[0].1.steps.first().map(|step| step.option),
                     text: "the required payload does not fit into the message".into(),
@@ -182,13 +182,13 @@ impl Mixing {
     }
 
     /// The payload alone, as a complete message of the protocol.
-    fn whole(
+    fn whole_message(
         &mut self,
         maker: &mut Maker<'_>,
         payload: &[(usize, &Inspection)],
         variables: &[Option<u64>],
         attempt: u32,
-    ) -> Result<Vec<Turn>, NotMade> {
+    ) -> Result<Vec<Turn>, MakeError> {
         let (index, inspection) = payload[0];
         // Complete an unfinished first line.
         let first = inspection.steps.iter().find_map(|step| match &step.operation {
@@ -240,18 +240,18 @@ impl Mixing {
             let mut over = Some(octets.clone());
             for &(_, inspection) in payload {
                 over = over.and_then(|octets| {
-                    let wish = layout::Over {
+                    let spec = layout::Over {
                         steps: &inspection.steps,
                         octets: &octets,
                         hole: hole.clone(),
                         variables: maker.rule.variables.len(),
                     };
                     layout::lay_over(
-                        &wish,
+                        &spec,
                         maker.expressions,
                         variables,
                         attempt,
-                        &mut maker.dice,
+                        &mut maker.rng,
                         maker.budget,
                     )
                 });
@@ -330,7 +330,7 @@ impl Mixing {
     /// Adds `room` free octets to the parts. Returns their marker.
     fn with_room(&self, maker: &mut Maker<'_>, room: usize) -> (Parts, Vec<u8>) {
         let mut parts = self.parts.clone();
-        let marker = maker.dice.letters(room);
+        let marker = maker.rng.letters(room);
         let free = Octets::of(marker.clone(), Origin::Free);
         let sender = self.sender;
         let mut add = |buffers: &[Buffer], new: Buffer, before: &str, after: &str| {
@@ -417,7 +417,7 @@ impl Split {
                 Operation::Pcre(pcre) if !pcre.negated => {
                     if let Ok(expression) = maker.expressions.of(step.option)
                         && let Some(sampled) = expression
-                            .sample(&Choices::seeded(maker.dice.next()), &Constraints::default())
+                            .sample(&Choices::seeded(maker.rng.next()), &Constraints::default())
                     {
                         texts.push((sampled.bytes(), origin));
                     }
@@ -559,7 +559,7 @@ fn lengths(payload: &[(usize, &Inspection)]) -> (usize, usize) {
 }
 
 /// Total number of octets required.
-fn asked(maker: &Maker<'_>, payload: &[(usize, &Inspection)]) -> usize {
+fn required(maker: &Maker<'_>, payload: &[(usize, &Inspection)]) -> usize {
     payload
         .iter()
         .flat_map(|(_, inspection)| &inspection.steps)

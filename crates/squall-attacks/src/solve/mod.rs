@@ -7,7 +7,6 @@
 //! ```
 
 mod bits;
-mod dice;
 mod ends;
 mod explain;
 mod expression;
@@ -20,6 +19,7 @@ mod mixed;
 mod number;
 mod packet;
 mod plan;
+mod rng;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transform;
@@ -27,10 +27,10 @@ pub(crate) mod transform;
 use squall_rules::{Application, Bits, CountKind, EngineVersion, Protocol, Rule, RuleSet};
 use squall_units::{Nanos, mix};
 
-use self::bits::{Before, Setters};
-use self::dice::Dice;
+use self::bits::{Prerequisites, Setters};
 use self::expression::Expressions;
-use self::make::{Made, Maker, NotMade};
+use self::make::{Conversation, MakeError, Maker};
+use self::rng::Rng;
 use crate::wire::{self, Endpoints};
 use crate::{Exchange, Octets, Origin, Transport, Turn};
 
@@ -141,13 +141,13 @@ pub enum Reason {
 }
 
 /// Bound on the branches of a rule's alternatives.
-pub const MOST_BRANCHES: u32 = 64;
+pub const MAX_BRANCHES: u32 = 64;
 
 /// More octets than Suricata needs for a chunk of a stream (2,560, randomized upwards).
 const CHUNK: usize = 3_000;
 
 /// Bound on the events made for one count.
-const MOST_EVENTS: u32 = 2_000;
+const MAX_EVENTS: u32 = 2_000;
 
 impl<'a> Solver<'a> {
     pub fn new(rules: &'a RuleSet, settings: Settings) -> Self {
@@ -193,22 +193,22 @@ impl<'a> Solver<'a> {
         if events(of).is_none() {
             return unsolved(
                 Reason::UnsupportedOption,
-                format!("it counts more than {MOST_EVENTS} events"),
+                format!("it counts more than {MAX_EVENTS} events"),
             );
         }
-        let ways = make::ways(of);
+        let strategies = make::strategies(of);
         let mut budget = self.settings.steps;
-        let mut failed: Option<NotMade> = None;
+        let mut failed: Option<MakeError> = None;
         let mut best: Option<Box<Best>> = None;
         let mut fruitless = 0;
-        for (number, way) in make::formed_ways(of, sample).into_iter().enumerate() {
+        for (number, strategy) in make::formed_strategies(of, sample).into_iter().enumerate() {
             let seed = mix(
                 mix(self.settings.seed, u64::from(of.sid) << 32 | u64::from(of.gid)),
                 u64::from(sample) << 32 | (1_000 + number as u64),
             );
             let mut budget = self.settings.steps / 8;
             if let Ok((exchanges, strategy)) =
-                self.attempt(rule, &befores[0], way, seed, sample, &mut budget)
+                self.attempt(rule, &befores[0], strategy, seed, sample, &mut budget)
                 && self.examine(rule, &befores[0], &exchanges)?
             {
                 let mut setters = befores[0].host.clone();
@@ -217,15 +217,15 @@ impl<'a> Solver<'a> {
             }
         }
         for attempt in 0..self.settings.attempts {
-            let turn = attempt as usize / ways.len();
-            let mut way = ways[attempt as usize % ways.len()];
-            way.attempt = turn as u32 + sample;
+            let turn = attempt as usize / strategies.len();
+            let mut strategy = strategies[attempt as usize % strategies.len()];
+            strategy.attempt = turn as u32 + sample;
             let before = &befores[turn % befores.len()];
             let seed = mix(
                 mix(self.settings.seed, u64::from(of.sid) << 32 | u64::from(of.gid)),
                 u64::from(sample) << 32 | u64::from(attempt),
             );
-            match self.attempt(rule, before, way, seed, sample, &mut budget) {
+            match self.attempt(rule, before, strategy, seed, sample, &mut budget) {
                 Ok((exchanges, strategy)) => match self.examine(rule, before, &exchanges) {
                     Ok(true) => {
                         let mut setters = before.host.clone();
@@ -254,7 +254,8 @@ impl<'a> Solver<'a> {
                     {
                         failed = Some(not_made);
                     }
-                    if best.is_none() && fruitless >= 4 * ways.len().max(befores.len()) as u32 {
+                    if best.is_none() && fruitless >= 4 * strategies.len().max(befores.len()) as u32
+                    {
                         break;
                     }
                 }
@@ -269,7 +270,7 @@ impl<'a> Solver<'a> {
                 option: failed.option,
                 ..Unsolved::new(rule, failed.reason, failed.text)
             },
-            (_, best) if asks_for_a_defect(of) => {
+            (_, best) if requires_a_defect(of) => {
                 let text =
                     "it requires malformed packets, streams or messages that are not supported";
                 Unsolved { best, ..Unsolved::new(rule, Reason::UnsupportedOption, text) }
@@ -281,23 +282,23 @@ impl<'a> Solver<'a> {
         })
     }
 
-    /// Number of branches of a rule's expressions, at most [`MOST_BRANCHES`]. Each lower sample
+    /// Number of branches of a rule's expressions, at most [`MAX_BRANCHES`]. Each lower sample
     /// takes another branch, if possible.
     pub fn branches(&self, rule: usize) -> u32 {
         let branches = Expressions::of_rule(&self.rules.rules[rule]).branches();
-        u32::try_from(branches).unwrap_or(u32::MAX).min(MOST_BRANCHES)
+        u32::try_from(branches).unwrap_or(u32::MAX).min(MAX_BRANCHES)
     }
 
     /// Makes a conversation in one way.
     fn attempt(
         &self,
         rule: usize,
-        before: &Before,
-        way: make::Way,
+        before: &Prerequisites,
+        strategy: make::Strategy,
         seed: u64,
         sample: u32,
         budget: &mut u64,
-    ) -> Result<(Vec<Exchange>, String), NotMade> {
+    ) -> Result<(Vec<Exchange>, String), MakeError> {
         let mut exchanges = vec![];
         for (number, &setter) in before.host.iter().enumerate() {
             let flow = self
@@ -306,15 +307,16 @@ impl<'a> Solver<'a> {
                 .ok()
                 .and_then(|ways| ways.into_iter().next())
                 .unwrap_or_default();
-            let way = *make::ways(&self.rules.rules[setter]).first().expect("a rule has a way");
+            let strategy =
+                *make::strategies(&self.rules.rules[setter]).first().expect("a rule has a way");
             let (mut made, _) =
-                self.flow(setter, &flow.flow, way, mix(seed, 100 + number as u64), 0, budget)?;
+                self.flow(setter, &flow.flow, strategy, mix(seed, 100 + number as u64), 0, budget)?;
             for exchange in &mut made {
                 own(exchange, setter);
             }
             exchanges.extend(made);
         }
-        let (made, strategy) = self.flow(rule, &before.flow, way, seed, sample, budget)?;
+        let (made, strategy) = self.flow(rule, &before.flow, strategy, seed, sample, budget)?;
         exchanges.extend(made);
         Ok((exchanges, strategy))
     }
@@ -324,24 +326,27 @@ impl<'a> Solver<'a> {
         &self,
         rule: usize,
         setters: &[usize],
-        way: make::Way,
+        strategy: make::Strategy,
         seed: u64,
         sample: u32,
         budget: &mut u64,
-    ) -> Result<(Vec<Exchange>, String), NotMade> {
+    ) -> Result<(Vec<Exchange>, String), MakeError> {
         let of = &self.rules.rules[rule];
         let mut turns = vec![];
         let mut together: Vec<&Rule> = vec![of];
-        let mut spoken = None;
+        let mut detected = None;
         for (number, &setter) in setters.iter().enumerate() {
             let setting = &self.rules.rules[setter];
             if !together.iter().any(|rule| std::ptr::eq(*rule, setting)) {
                 together.push(setting);
             }
-            let ways = make::ways(setting);
-            let way = make::Way { attempt: way.attempt, ..ways[way.attempt as usize % ways.len()] };
-            let made = self.make(setting, way, mix(seed, 1 + number as u64), 0, budget)?;
-            spoken = spoken.or(made.application);
+            let strategies = make::strategies(setting);
+            let strategy = make::Strategy {
+                attempt: strategy.attempt,
+                ..strategies[strategy.attempt as usize % strategies.len()]
+            };
+            let made = self.make(setting, strategy, mix(seed, 1 + number as u64), 0, budget)?;
+            detected = detected.or(made.application);
             let (from, free) = (
                 plan::sender(setting),
                 made.application.is_none() && made.transport == Transport::Tcp,
@@ -350,17 +355,17 @@ impl<'a> Solver<'a> {
             // A stream without a known protocol is inspected in chunks (of 2,560 octets and a
             // random surplus by default in Suricata) or at its end, which is too late for the other
             // end's data in between. So fill a chunk.
-            if free && way.attempt % 2 == 1 {
-                let mut dice = Dice::new(mix(seed, 50 + number as u64));
+            if free && strategy.attempt % 2 == 1 {
+                let mut rng = Rng::new(mix(seed, 50 + number as u64));
                 for (end, octets) in [(from, CHUNK), (from.other(), 4), (from, 4)] {
-                    turns.push(Turn::new(end, Octets::of(dice.letters(octets), Origin::Free)));
+                    turns.push(Turn::new(end, Octets::of(rng.letters(octets), Origin::Free)));
                 }
             }
         }
-        let made = self.make(of, way, seed, sample, budget)?;
-        let application = made.application.or(spoken);
+        let made = self.make(of, strategy, seed, sample, budget)?;
+        let application = made.application.or(detected);
         let (client_port, server_port) =
-            ends::ports(&together, application, mix(seed, 7) % 100_000).ok_or(NotMade {
+            ends::ports(&together, application, mix(seed, 7) % 100_000).ok_or(MakeError {
                 reason: Reason::NoAddress,
                 option: None,
                 text: "no port is in the port sets of all rules of this flow".into(),
@@ -368,12 +373,12 @@ impl<'a> Solver<'a> {
         let events = events(of).unwrap_or(1);
         let in_one = match made.transport {
             Transport::Tcp => {
-                application == Some(Application::Http) && way.attempt.is_multiple_of(2)
+                application == Some(Application::Http) && strategy.attempt.is_multiple_of(2)
             }
             _ => true,
         };
         let strategy = made.strategy.clone();
-        let exchange = |turns: Vec<Turn>, client_port: u16, made: &Made| Exchange {
+        let exchange = |turns: Vec<Turn>, client_port: u16, made: &Conversation| Exchange {
             transport: made.transport,
             client_port,
             server_port,
@@ -408,11 +413,11 @@ impl<'a> Solver<'a> {
     fn make(
         &self,
         rule: &Rule,
-        way: make::Way,
+        strategy: make::Strategy,
         seed: u64,
         sample: u32,
         budget: &mut u64,
-    ) -> Result<Made, NotMade> {
+    ) -> Result<Conversation, MakeError> {
         let expressions = Expressions::of_rule(rule);
         // An attempt may spend only a share of the budget.
         let share = (self.settings.steps / 8).max(1);
@@ -421,11 +426,11 @@ impl<'a> Solver<'a> {
         let made = Maker {
             rule,
             expressions: &expressions,
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             sample,
             budget: &mut own,
         }
-        .make(way);
+        .make(strategy);
         *budget -= granted - own;
         made
     }
@@ -451,14 +456,14 @@ impl<'a> Solver<'a> {
 
     /// Whether messages that are well-formed in the solution are so in these exchanges, for
     /// protocols that can be checked.
-    pub(crate) fn stays_whole(&self, solution: &Solution, exchanges: &[Exchange]) -> bool {
+    pub(crate) fn stays_well_formed(&self, solution: &Solution, exchanges: &[Exchange]) -> bool {
         let rule = &self.rules.rules[solution.rule];
         solution.exchanges.iter().zip(exchanges).all(|(before, after)| {
-            let Some(spoken) = formed::spoken(rule, before.transport) else { return true };
+            let Some(format) = formed::message_format(rule, before.transport) else { return true };
             before.turns.iter().zip(&after.turns).all(|(before, after)| {
                 before.octets == after.octets
-                    || !spoken.is_whole(before.from, &before.octets)
-                    || spoken.is_whole(after.from, &after.octets)
+                    || !format.is_well_formed(before.from, &before.octets)
+                    || format.is_well_formed(after.from, &after.octets)
             })
         })
     }
@@ -467,7 +472,7 @@ impl<'a> Solver<'a> {
     fn examine(
         &self,
         rule: usize,
-        before: &Before,
+        before: &Prerequisites,
         exchanges: &[Exchange],
     ) -> Result<bool, Unsolved> {
         let setters: Vec<usize> = before.host.iter().chain(&before.flow).copied().collect();
@@ -525,7 +530,7 @@ fn frames_of(
 }
 
 /// Decoder and protocol events, wrong checksums, SCTP: only valid traffic is made.
-fn asks_for_a_defect(rule: &Rule) -> bool {
+fn requires_a_defect(rule: &Rule) -> bool {
     let event = rule
         .application
         .iter()
@@ -571,7 +576,7 @@ fn events(rule: &Rule) -> Option<u32> {
             }
         }
     }
-    (events <= MOST_EVENTS).then_some(events.max(1))
+    (events <= MAX_EVENTS).then_some(events.max(1))
 }
 
 /// Assigns the octets that a rule requires to a setter.

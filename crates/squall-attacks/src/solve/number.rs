@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_numbers_are_read_back() {
         for reading in [
             Reading::default(),
             Reading { little_endian: true, ..Reading::default() },

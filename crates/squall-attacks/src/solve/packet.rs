@@ -2,7 +2,7 @@
 
 use squall_rules::{End, Numbers, PacketTest, Protocol, Rule, Which};
 
-use super::dice::Dice;
+use super::rng::Rng;
 use crate::{Shape, Transport};
 
 /// The header tests of a rule, combined.
@@ -26,7 +26,7 @@ pub(super) struct Headers {
 
 /// Headers that satisfy the packet tests of the rule. `Err` names the test that cannot be
 /// satisfied.
-pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Headers, (u16, String)> {
+pub(super) fn headers(rule: &Rule, rng: &mut Rng, sample: u32) -> Result<Headers, (u16, String)> {
     let mut headers = Headers::default();
     let mut sizes: Option<Numbers> = None;
     let mut taken: Vec<(usize, Numbers)> = vec![];
@@ -49,7 +49,7 @@ pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Heade
                 return Ok(usual);
             }
             let first = set.first().ok_or_else(nothing)?;
-            let usual = if sample == 0 { usual } else { dice.next() % (most + 1) };
+            let usual = if sample == 0 { usual } else { rng.next() % (most + 1) };
             Ok(set.at_least(usual).or(set.last()).unwrap_or(first))
         };
         let shape = &mut headers.shape;
@@ -165,9 +165,9 @@ pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Heade
     }
     if headers.icmp {
         // Only echo and similar messages have an identifier.
-        let asked = headers.shape.icmp_id.is_some() || headers.shape.icmp_sequence.is_some();
+        let required = headers.shape.icmp_id.is_some() || headers.shape.icmp_sequence.is_some();
         let usual = if rule.header.protocol == Protocol::Icmp6 { 128 } else { 8 };
-        if headers.shape.icmp_type.is_none() || asked && headers.shape.icmp_type.is_none() {
+        if headers.shape.icmp_type.is_none() || required && headers.shape.icmp_type.is_none() {
             headers.shape.icmp_type = Some(usual);
         }
     }
@@ -242,12 +242,12 @@ fn ip_option(kind: Option<u8>) -> Vec<u8> {
 /// The ONC RPC call (RFC 5531 §9) that `rpc:` tests for; over TCP with a record mark (§11).
 pub(super) fn rpc_call(
     (program, version, procedure): (u32, u32, u32),
-    dice: &mut Dice,
+    rng: &mut Rng,
     tcp: bool,
     rest: &[u8],
 ) -> Vec<u8> {
     let mut call = vec![];
-    for word in [dice.next() as u32, 0, 2, program, version, procedure, 0, 0, 0, 0] {
+    for word in [rng.next() as u32, 0, 2, program, version, procedure, 0, 0, 0, 0] {
         call.extend(word.to_be_bytes());
     }
     call.extend(rest);

@@ -73,9 +73,9 @@ fn before_one(transform: &Transform, wanted: Octets) -> Result<Octets, String> {
 fn around_group(pattern: &str, wanted: &Octets) -> Result<Octets, String> {
     let expression =
         Expression::parse(pattern, Flags::default()).map_err(|error| error.to_string())?;
-    let asked =
+    let required =
         expression.with_group(1, wanted.bytes()).ok_or("the expression has no group to extract")?;
-    let sampled = asked.sample(&Choices::plain(), &Constraints::default());
+    let sampled = required.sample(&Choices::plain(), &Constraints::default());
     let sampled = sampled.ok_or("the group of the expression does not match these octets")?;
     let Some(Some(taken)) = sampled.captures.get(1).cloned() else {
         return Err("the group of the expression matches nothing".into());

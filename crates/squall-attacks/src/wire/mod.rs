@@ -4,8 +4,8 @@
 //! Exchange -> talk (packets: handshake, segments, acknowledgments, close) -> evade -> fragments -> packet (octets, checksums)
 //! ```
 
+mod conversation;
 pub(crate) mod packet;
-mod talk;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -109,10 +109,10 @@ pub enum Error {
     )]
     TooLong { octets: usize },
     #[error(
-        "the {field} {asked} of a turn contradicts an earlier turn, after which it would be \
+        "the {field} {required} of a turn contradicts an earlier turn, after which it would be \
          {follows}"
     )]
-    Sequence { field: &'static str, asked: u32, follows: u32 },
+    Sequence { field: &'static str, required: u32, follows: u32 },
     #[error("{what} need IPv6, but the ends are IPv4; try IPv6 addresses")]
     OnlyIpv6 { what: &'static str },
     #[error("settings: {0}")]
@@ -133,7 +133,7 @@ pub fn frames(
     settings: &Settings,
 ) -> Result<Vec<Frame>, Error> {
     let writer = packet::Writer::new(exchange, ends, settings)?;
-    let packets = talk::packets(exchange, &writer)?;
+    let packets = conversation::packets(exchange, &writer)?;
     let mut frames = Vec::with_capacity(packets.len());
     let mut at = Nanos::ZERO;
     for packet in packets {

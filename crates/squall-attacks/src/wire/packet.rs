@@ -464,8 +464,8 @@ fn network(
                 return Err(Error::OnlyIpv4 { what: "a header with options" });
             }
             let extensions = if ip.extensions { 2 * NOTHING.len() } else { 0 };
-            let behind = body + extensions + if ip.is_fragment() { 8 } else { 0 };
-            let len = u16::try_from(behind).map_err(|_| Error::TooLong { octets: 40 + behind })?;
+            let after = body + extensions + if ip.is_fragment() { 8 } else { 0 };
+            let len = u16::try_from(after).map_err(|_| Error::TooLong { octets: 40 + after })?;
             octets.extend_from_slice(&[0x60 | ip.tos >> 4, ip.tos << 4, 0, 0]);
             octets.extend_from_slice(&len.to_be_bytes());
             // Destination options may precede a fragment header (RFC 8200 §4.1), so each fragment

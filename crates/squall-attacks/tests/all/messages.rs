@@ -86,7 +86,7 @@ fn whole(buffer: Buffer, octets: &[u8]) -> String {
 }
 
 #[test]
-fn a_buffer_is_seen_as_it_was_asked_for() {
+fn a_buffer_is_parsed_as_required() {
     use Application::*;
     let all: &[(Application, Buffer, End, &[u8])] = &[
         (Http, Buffer::HttpUri, CLIENT, b"/a b//c\\d.php?e=<f>&g=%#+\xff"),
@@ -150,7 +150,7 @@ fn coded_bodies_are_seen_decoded() {
 }
 
 #[test]
-fn a_variant_is_seen_as_what_it_is_one_of() {
+fn a_variant_is_parsed_like_its_original() {
     let buffers: &[(Buffer, End, &[u8])] = &[
         (Buffer::HttpUri, CLIENT, b"/dir/evil.php?id=1"),
         (Buffer::HttpHeader, CLIENT, b"X-Evil: one two\r\n"),
@@ -225,7 +225,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_uri_is_seen_as_it_was_asked_for(octets in proptest::collection::vec(any::<u8>(), 1..24)) {
+    fn a_uri_is_parsed_as_required(octets in proptest::collection::vec(any::<u8>(), 1..24)) {
         let mut uri = b"/u".to_vec();
         uri.extend(octets);
         if let Ok(turns) = assemble(Application::Http, &parts(&[(Buffer::HttpUri, CLIENT, &uri)])) {
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn a_block_of_a_header_is_seen_as_it_was_asked_for(block in "[ -~]{1,12}(\r\n[A-Za-z-]{1,8}: [!-~]{1,8}){0,2}(\r\n)?[A-Za-z]{0,4}") {
+    fn a_header_block_is_parsed_as_required(block in "[ -~]{1,12}(\r\n[A-Za-z-]{1,8}: [!-~]{1,8}){0,2}(\r\n)?[A-Za-z]{0,4}") {
         if let Ok(turns) = assemble(Application::Http, &parts(&[(Buffer::HttpHeader, CLIENT, block.as_bytes())])) {
             let option = format!("http.header; content:\"{}\";", written(block.as_bytes()));
             prop_assert!(is_seen(Application::Http, turns, &option), "{}", block);

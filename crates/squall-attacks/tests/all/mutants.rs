@@ -22,7 +22,7 @@ use squall_rules::{RuleSet, Variables};
 use squall_units::SplitMix64;
 
 #[test]
-fn no_rule_breaks_what_reads_and_solves_it() {
+fn mutated_rules_are_read_and_solved_without_panic() {
     let seeds: Vec<String> =
         texts(&["crates/squall-attacks/tests/rules", "examples/rules"], "rules")
             .iter()

@@ -13,14 +13,14 @@ fn directory() -> PathBuf {
 }
 
 fn expected(rule: &Rule) -> &str {
-    let said = rule.metadata.iter().find(|(key, _)| key == "squall_expect");
-    &said.unwrap_or_else(|| panic!("sid {} expects nothing", rule.sid)).1
+    let expected = rule.metadata.iter().find(|(key, _)| key == "squall_expect");
+    &expected.unwrap_or_else(|| panic!("sid {} expects nothing", rule.sid)).1
 }
 
 /// A rule that reaches its expected outcome leaves the list, one that no longer does enters it:
 /// `BLESS=1` rewrites it.
 #[test]
-fn each_rule_comes_to_what_stands_beside_it() {
+fn each_rule_has_its_expected_outcome() {
     let set = RuleSet::read(&[directory()], &Variables::standard());
     assert!(set.rules.len() >= 300, "{} rules", set.rules.len());
     let solver = Solver::new(&set, Settings::default());
@@ -76,7 +76,7 @@ fn each_rule_comes_to_what_stands_beside_it() {
 
 /// A line `# expect: problem Reason` precedes each line that must be a problem, and no others are.
 #[test]
-fn each_line_that_is_no_rule_gives_the_problem_that_stands_above_it() {
+fn each_bad_line_has_its_expected_problem() {
     let set = RuleSet::read(&[directory()], &Variables::standard());
     let mut real = BTreeSet::new();
     for problem in &set.problems {
@@ -131,7 +131,7 @@ snort_defaults.lua can set them.
 
 /// `BLESS=1` rewrites the page.
 #[test]
-fn the_reference_names_each_keyword_and_claims_nothing_that_is_not_so() {
+fn the_reference_names_each_keyword_correctly() {
     let set = RuleSet::read(&[directory()], &Variables::standard());
     let solver = Solver::new(&set, Settings::default());
     let mut solved: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();

@@ -120,9 +120,9 @@ pub(super) fn close_isakmp(octets: Octets) -> Option<Octets> {
         let kind = next;
         // If it ends before the message does, another payload follows.
         let length = usize::from(closer.word(from + 2));
-        let asked =
+        let required =
             closer.octets.origins().get(from + 3).is_some_and(|origin| *origin != Origin::Free);
-        let more = asked && length >= 4 && from + length < closer.octets.len();
+        let more = required && length >= 4 && from + length < closer.octets.len();
         closer.take(&[if more { VENDOR } else { 0 }]);
         next = closer.byte(from);
         closer.take(&[0]);

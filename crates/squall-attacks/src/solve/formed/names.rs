@@ -7,7 +7,7 @@ use super::{Closer, Form};
 use crate::{Octets, Origin};
 
 /// Bound on the records of one message.
-const MOST_RECORDS: u16 = 24;
+const MAX_RECORDS: u16 = 24;
 
 const QUESTION: &[u8] = b"\x04mail\x07example\x03com\x00\x00\x01\x00\x01";
 
@@ -86,7 +86,7 @@ pub(super) fn close(from: End, octets: Octets, netbios: bool) -> Option<Octets> 
     closer.take(&[&[0x5a, 0x17], &flags[..], &[0, 1, 0, 0, 0, 0, 0, 0]].concat());
     let counts = [4, 6, 8, 10].map(|at| closer.word(at));
     let records = counts[1..].iter().try_fold(0_u16, |sum, &count| sum.checked_add(count))?;
-    if counts[0].checked_add(records)? > MOST_RECORDS {
+    if counts[0].checked_add(records)? > MAX_RECORDS {
         return None;
     }
     for question in 0..counts[0] {

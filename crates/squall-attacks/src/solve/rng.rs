@@ -4,19 +4,19 @@ use squall_units::mix;
 
 /// A sequence of numbers, determined by the seed.
 #[derive(Clone, Debug)]
-pub(super) struct Dice {
+pub(super) struct Rng {
     seed: u64,
-    thrown: u64,
+    drawn: u64,
 }
 
-impl Dice {
+impl Rng {
     pub(super) fn new(seed: u64) -> Self {
-        Dice { seed, thrown: 0 }
+        Rng { seed, drawn: 0 }
     }
 
     pub(super) fn next(&mut self) -> u64 {
-        self.thrown += 1;
-        mix(self.seed, self.thrown)
+        self.drawn += 1;
+        mix(self.seed, self.drawn)
     }
 
     /// A number below `count`, or 0 if `count` is 0.

@@ -14,7 +14,7 @@ const WINDOW: u16 = 502;
 const WINDOW_SCALE: u8 = 7;
 
 /// Keys of the values drawn from the seed.
-mod drawn {
+mod seeds {
     pub const SEQUENCE: u64 = 0;
     pub const IP_ID: u64 = 2;
     pub const ECHO_ID: u64 = 4;
@@ -23,44 +23,46 @@ mod drawn {
 
 /// All packets of the conversation in order.
 pub(super) fn packets(exchange: &Exchange, writer: &Writer<'_>) -> Result<Vec<Packet>, Error> {
-    let mut talk = Talk::new(exchange, writer)?;
+    let mut conversation = Conversation::new(exchange, writer)?;
     match exchange.transport {
         Transport::Tcp => {
-            talk.connection(exchange);
-            talk.packets = evade::apply(talk.packets, &writer.settings.evasions);
+            conversation.connection(exchange);
+            conversation.packets = evade::apply(conversation.packets, &writer.settings.evasions);
         }
-        Transport::Segments => exchange.turns.iter().for_each(|turn| talk.segment(turn)),
-        Transport::Udp => exchange.turns.iter().for_each(|turn| talk.datagram(turn, Head::Udp)),
+        Transport::Segments => exchange.turns.iter().for_each(|turn| conversation.segment(turn)),
+        Transport::Udp => {
+            exchange.turns.iter().for_each(|turn| conversation.datagram(turn, Head::Udp))
+        }
         Transport::Ip(protocol) => {
-            exchange.turns.iter().for_each(|turn| talk.datagram(turn, Head::None(protocol)))
+            exchange.turns.iter().for_each(|turn| conversation.datagram(turn, Head::None(protocol)))
         }
         Transport::Icmp => {
             for (i, turn) in exchange.turns.iter().enumerate() {
-                let head = talk.icmp(i, turn);
+                let head = conversation.icmp(i, turn);
                 let payload = match head {
                     Head::Icmp { kind, .. } if is_error(kind, writer.is_ipv4()) => {
                         writer.quoted(turn)
                     }
                     _ => turn.octets.bytes().to_vec(),
                 };
-                talk.push(turn.from, head, payload, &turn.shape);
+                conversation.push(turn.from, head, payload, &turn.shape);
             }
         }
     }
-    Ok(talk.packets)
+    Ok(conversation.packets)
 }
 
-struct Talk<'a> {
+struct Conversation<'a> {
     writer: &'a Writer<'a>,
     packets: Vec<Packet>,
     /// The client's and the server's.
     sides: [Side; 2],
     echo_id: u16,
-    manner: Manner,
+    behavior: Behavior,
 }
 
 /// Properties of a connection that evasions change.
-struct Manner {
+struct Behavior {
     /// Octets of a payload at most.
     most: usize,
     /// Segments per acknowledgment.
@@ -72,11 +74,11 @@ struct Manner {
     extensions: bool,
 }
 
-impl Manner {
+impl Behavior {
     fn of(settings: &Settings) -> Self {
         let evasions = &settings.evasions;
         let stamps = settings.timestamps || evasions.contains(&Evasion::PawsDecoy);
-        let mut manner = Manner {
+        let mut behavior = Behavior {
             most: usize::from(settings.mss.saturating_sub(if stamps { 12 } else { 0 }).max(1)),
             // Every second segment (RFC 9293 §3.8.6.3). Reordering needs several segments in
             // between.
@@ -89,16 +91,16 @@ impl Manner {
         };
         for evasion in evasions {
             match *evasion {
-                Evasion::Segments(n) => manner.most = manner.most.min(n.into()),
+                Evasion::Segments(n) => behavior.most = behavior.most.min(n.into()),
                 Evasion::Window(n) => {
-                    manner.most = manner.most.min(n.into());
-                    manner.every = 1;
-                    manner.windows = (n, n, 0);
+                    behavior.most = behavior.most.min(n.into());
+                    behavior.every = 1;
+                    behavior.windows = (n, n, 0);
                 }
                 _ => {}
             }
         }
-        manner
+        behavior
     }
 }
 
@@ -119,22 +121,22 @@ struct Side {
     scale: u8,
 }
 
-impl<'a> Talk<'a> {
+impl<'a> Conversation<'a> {
     fn new(exchange: &Exchange, writer: &'a Writer<'a>) -> Result<Self, Error> {
         let settings = writer.settings;
-        let manner = Manner::of(settings);
+        let behavior = Behavior::of(settings);
         let random = |what: u64, end: u64| mix(settings.seed, what + end) as u32;
         let mut sides = [0, 1].map(|end| Side {
-            next: random(drawn::SEQUENCE, end),
-            id: random(drawn::IP_ID, end),
-            stamp: random(drawn::STAMP, end),
+            next: random(seeds::SEQUENCE, end),
+            id: random(seeds::IP_ID, end),
+            stamp: random(seeds::STAMP, end),
             mss: settings.mss,
-            scale: manner.windows.2,
+            scale: behavior.windows.2,
             ..Side::default()
         });
         if exchange.transport == Transport::Tcp {
-            for (side, asked) in sides.iter_mut().zip(initial_sequences(exchange)?) {
-                side.next = asked.unwrap_or(side.next);
+            for (side, required) in sides.iter_mut().zip(initial_sequences(exchange)?) {
+                side.next = required.unwrap_or(side.next);
             }
         }
         for turn in &exchange.turns {
@@ -159,8 +161,8 @@ impl<'a> Talk<'a> {
                 _ => {}
             }
         }
-        let echo_id = random(drawn::ECHO_ID, 0) as u16;
-        Ok(Talk { writer, packets: vec![], sides, echo_id, manner })
+        let echo_id = random(seeds::ECHO_ID, 0) as u16;
+        Ok(Conversation { writer, packets: vec![], sides, echo_id, behavior })
     }
 
     fn connection(&mut self, exchange: &Exchange) {
@@ -187,7 +189,7 @@ impl<'a> Talk<'a> {
     /// Sends a turn with its acknowledgments. Returns whether it ended the connection.
     fn turn(&mut self, turn: &Turn) -> bool {
         let octets = turn.octets.bytes();
-        let most = if turn.shape.whole { octets.len().max(1) } else { self.manner.most };
+        let most = if turn.shape.whole { octets.len().max(1) } else { self.behavior.most };
         let count = octets.len().div_ceil(most).max(1);
         for i in 0..count {
             let piece = &octets[i * most..octets.len().min((i + 1) * most)];
@@ -208,7 +210,8 @@ impl<'a> Talk<'a> {
             if flags & RST != 0 {
                 return true;
             }
-            if (!piece.is_empty() || flags & FIN != 0) && (last || (i + 1) % self.manner.every == 0)
+            if (!piece.is_empty() || flags & FIN != 0)
+                && (last || (i + 1) % self.behavior.every == 0)
             {
                 self.tcp(turn.from.other(), ACK, vec![], &Shape::default());
             }
@@ -226,9 +229,9 @@ impl<'a> Talk<'a> {
             acknowledgment,
             flags,
             window: shape.window.unwrap_or(if first {
-                self.manner.windows.0
+                self.behavior.windows.0
             } else {
-                self.manner.windows.1
+                self.behavior.windows.1
             }),
             urgent: 0,
             options: self.options(from, first, flags & ACK != 0),
@@ -248,7 +251,7 @@ impl<'a> Talk<'a> {
             options.extend_from_slice(&[2, 4]);
             options.extend_from_slice(&side.mss.to_be_bytes());
         }
-        if self.manner.stamps {
+        if self.behavior.stamps {
             options.extend_from_slice(if first { &[4, 2] } else { &[NOP, NOP] });
             let stamp = side.stamp;
             side.stamp = stamp.wrapping_add(1);
@@ -322,10 +325,10 @@ impl<'a> Talk<'a> {
             ttl: shape.ttl.unwrap_or(64),
             tos: shape.tos.unwrap_or(0),
             id,
-            options: [self.manner.nothing, &shape.ip_options].concat(),
+            options: [self.behavior.nothing, &shape.ip_options].concat(),
             bits: shape.fragment_bits.unwrap_or(usual),
             offset: shape.fragment_offset.unwrap_or(0),
-            extensions: self.manner.extensions,
+            extensions: self.behavior.extensions,
         };
         let (pause, whole) = (Nanos(shape.pause_ns), shape.whole);
         self.packets.push(Packet { from, pause, ip, head, payload, wrong_checksum: false, whole });
@@ -343,22 +346,22 @@ fn initial_sequences(exchange: &Exchange) -> Result<[Option<u32>; 2], Error> {
     let mut initial = [None; 2];
     // The SYN takes one number.
     let mut sent = [1u32; 2];
-    let ask = |initial: &mut [Option<u32>; 2], end: End, asked: u32, sent: u32, field| {
-        let first = asked.wrapping_sub(sent);
+    let ask = |initial: &mut [Option<u32>; 2], end: End, required: u32, sent: u32, field| {
+        let first = required.wrapping_sub(sent);
         match initial[index(end)].replace(first) {
             Some(before) if before != first => {
-                Err(Error::Sequence { field, asked, follows: before.wrapping_add(sent) })
+                Err(Error::Sequence { field, required, follows: before.wrapping_add(sent) })
             }
             _ => Ok(()),
         }
     };
     for turn in &exchange.turns {
         let other = turn.from.other();
-        if let Some(asked) = turn.shape.sequence {
-            ask(&mut initial, turn.from, asked, sent[index(turn.from)], "sequence number")?;
+        if let Some(required) = turn.shape.sequence {
+            ask(&mut initial, turn.from, required, sent[index(turn.from)], "sequence number")?;
         }
-        if let Some(asked) = turn.shape.acknowledgment {
-            ask(&mut initial, other, asked, sent[index(other)], "acknowledgment number")?;
+        if let Some(required) = turn.shape.acknowledgment {
+            ask(&mut initial, other, required, sent[index(other)], "acknowledgment number")?;
         }
         let flags = turn.shape.flags.unwrap_or(0);
         sent[index(turn.from)] =

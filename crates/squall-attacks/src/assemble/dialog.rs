@@ -20,16 +20,16 @@ impl Step {
 
 /// A banner and steps, into which raw payloads are inserted.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Talk {
+pub(super) struct Dialog {
     pub banner: Octets,
     pub steps: Vec<Step>,
     /// Index of the step before which further steps are inserted: after the login.
     pub middle: usize,
 }
 
-impl Talk {
+impl Dialog {
     pub fn new(banner: &str) -> Self {
-        Talk { banner: line(banner), ..Talk::default() }
+        Dialog { banner: line(banner), ..Dialog::default() }
     }
 
     pub fn step(&mut self, command: &str, answer: &str) {
@@ -47,8 +47,8 @@ impl Talk {
         let word =
             |octets: &[u8]| octets.iter().take_while(|octet| octet.is_ascii_alphanumeric()).count();
         let mut place = None;
-        if let Some(said) = payload(End::Client) {
-            let command = &said.bytes()[..word(said.bytes())];
+        if let Some(payload) = payload(End::Client) {
+            let command = &payload.bytes()[..word(payload.bytes())];
             let same = |step: &Step| {
                 let own = step.command.bytes();
                 !command.is_empty() && own[..word(own)].eq_ignore_ascii_case(command)
@@ -63,26 +63,26 @@ impl Talk {
                 self.middle
             }));
             if let Some(step) = place.and_then(|at| self.steps.get_mut(at)) {
-                step.command = said;
+                step.command = payload;
             }
         }
-        if let Some(said) = payload(End::Server) {
+        if let Some(payload) = payload(End::Server) {
             let same = |answer: &Octets| {
                 let length = word(answer.bytes()).max(3);
-                said.len() >= length
+                payload.len() >= length
                     && answer.len() >= length
-                    && said.bytes()[..length] == answer.bytes()[..length]
+                    && payload.bytes()[..length] == answer.bytes()[..length]
             };
             match (same(&self.banner), place) {
-                (true, _) => self.banner = said,
-                (false, Some(at)) => self.steps[at].answer = said,
+                (true, _) => self.banner = payload,
+                (false, Some(at)) => self.steps[at].answer = payload,
                 (false, None) => match self.steps.iter_mut().find(|step| same(&step.answer)) {
-                    Some(step) => step.answer = said,
+                    Some(step) => step.answer = payload,
                     None => {
                         let at = self.middle.min(self.steps.len().saturating_sub(1));
                         match self.steps.get_mut(at) {
-                            Some(step) => step.answer = said,
-                            None => self.banner = said,
+                            Some(step) => step.answer = payload,
+                            None => self.banner = payload,
                         }
                     }
                 },
@@ -114,12 +114,12 @@ impl Talk {
     }
 }
 
-fn is_unwanted(said: &Octets, from: End, parts: &Parts) -> bool {
+fn is_unwanted(text: &Octets, from: End, parts: &Parts) -> bool {
     parts.without.iter().any(|(buffer, end, octets)| {
         *end == from
             && matches!(buffer, Buffer::Payload | Buffer::RawPayload)
             && !octets.is_empty()
-            && contains_nocase(said.bytes(), octets)
+            && contains_nocase(text.bytes(), octets)
     })
 }
 
