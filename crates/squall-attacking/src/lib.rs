@@ -530,7 +530,7 @@ fn attack_report(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> Attack
     report.problems_first = rules
         .problems
         .iter()
-        .take(MOST_NAMED)
+        .take(MAX_NAMED)
         .map(|problem| rules::problem_line(rules, problem))
         .collect();
     for outcome in outcomes {
@@ -557,7 +557,7 @@ fn attack_report(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> Attack
 }
 
 /// Maximum number of problems listed.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// Converts `NoSetter` to `no_setter`, the form used in reports.
 fn snake(name: impl std::fmt::Debug) -> String {

@@ -47,7 +47,7 @@ pub(crate) fn is_conversation(attack: &Attack) -> bool {
                 // fragments.
                 AttackTransport::Udp => {
                     exchange.turns.first().is_some_and(|turn| turn.from == End::Client)
-                        && exchange.turns.iter().all(|turn| turn.octets.len() <= LONGEST_DATAGRAM)
+                        && exchange.turns.iter().all(|turn| turn.octets.len() <= MAX_DATAGRAM)
                 }
                 AttackTransport::Segments | AttackTransport::Icmp | AttackTransport::Ip(_) => false,
             };
@@ -56,7 +56,7 @@ pub(crate) fn is_conversation(attack: &Attack) -> bool {
 }
 
 /// Longest UDP payload in an IPv6 packet of 1500 octets: 1500 - 40 - 8.
-const LONGEST_DATAGRAM: usize = 1452;
+const MAX_DATAGRAM: usize = 1452;
 
 /// Whether the address is that of a single host.
 fn is_unicast(address: IpAddr) -> bool {

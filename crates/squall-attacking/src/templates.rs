@@ -15,7 +15,7 @@ use crate::{
 
 /// Bound on the addresses of all ranges. Each conversation has a label, so a scan of more than a
 /// /16 would fill memory and reports.
-const MOST_HOSTS: usize = 65_536;
+const MAX_HOSTS: usize = 65_536;
 
 pub(crate) fn section(
     profile: &Profile,
@@ -186,10 +186,10 @@ fn hosts(value: &[Said], mistakes: &mut Mistakes<'_>) -> Option<Option<Vec<IpAdd
     for (value, range) in rules::ranges(value, mistakes)? {
         let mut address = range.first();
         loop {
-            if all.len() == MOST_HOSTS {
+            if all.len() == MAX_HOSTS {
                 mistakes.note(
                     value,
-                    &format!("more than {MOST_HOSTS} hosts"),
+                    &format!("more than {MAX_HOSTS} hosts"),
                     "try a smaller range",
                 );
                 return None;

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_a_flow_counts_from_nothing() {
+    fn an_integer_of_a_flow_counts_from_zero() {
         let int = |verb, value| Bits::Int { name: "n".into(), verb, value };
         let (mut flow, mut hosts) = (FlowBits::default(), HostBits::default());
         let is_two = int(IntVerb::Is(Comparison::Equal), IntValue::Is(2));

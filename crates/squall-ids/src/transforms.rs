@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_read_as_its_mode_says() {
+    fn base64_is_decoded_in_each_mode() {
         let decode = |text: &[u8], mode| decode_base64(text, mode);
         assert_eq!(decode(b"Zm9v\r\nYmFy", Base64Mode::Rfc2045).as_deref(), Some(&b"foobar"[..]));
         assert_eq!(decode(b"Zm9v\r\nYmFy", Base64Mode::Rfc4648).as_deref(), Some(&b"foo"[..]));

@@ -144,7 +144,7 @@ fn a_rule_on_a_packets_size_looks_at_single_packets() {
 }
 
 #[test]
-fn without_a_handshake_a_segment_is_looked_at_by_itself_and_nothing_is_established() {
+fn without_a_handshake_segments_are_inspected_alone_and_nothing_is_established() {
     let stateless = r#"alert tcp any any -> any 7000 (msg:"m"; content:"needle"; sid:2;)"#;
     let mut conversation =
         Conversation { frames: vec![], client_port: 40_000, server_port: 7000, next: [1000, 5000] };
@@ -193,7 +193,7 @@ alert tcp any any -> any 7000 (msg:"in the same packet"; flowbits:isset,c; conte
 }
 
 #[test]
-fn the_acknowledgment_that_ends_the_handshake_is_not_established_unless_it_carries_something() {
+fn the_last_acknowledgment_of_the_handshake_is_established_only_with_data() {
     let rule =
         r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; ack:5001; sid:1;)"#;
     assert!(sids(rule, &Conversation::open(7000).frames).is_empty());
@@ -407,7 +407,7 @@ fn the_size_of_a_stream_counts_its_syn() {
 }
 
 #[test]
-fn suricata_7_gives_up_where_what_is_decoded_first_does_not_match() {
+fn suricata_7_gives_up_if_the_first_decoded_data_does_not_match() {
     // "bm8=" decodes to "no", "bmVlZGxl" to "needle".
     let rule = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; content:"|0d 0a|"; base64_decode:relative; base64_data; content:"needle"; sid:1;)"#;
     let later = Conversation::open(7000).send(0, &[b"x\r\nbm8 \r\nbmVlZGxl"]).close();
@@ -417,7 +417,7 @@ fn suricata_7_gives_up_where_what_is_decoded_first_does_not_match() {
 }
 
 #[test]
-fn suricata_7_looks_at_mail_as_a_whole_and_suricata_8_command_by_command() {
+fn suricata_7_inspects_whole_mails_and_suricata_8_each_command() {
     let over_commands = r#"alert tcp any any -> any 25 (msg:"m"; flow:to_server,established; content:"MAIL FROM"; content:"RCPT TO"; distance:0; sid:1;)"#;
     let command = r#"alert tcp any any -> any 25 (msg:"m"; flow:to_server,established; content:"MAIL FROM"; sid:2;)"#;
     let rules = format!("{over_commands}\n{command}");

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_without_another_has_what_only_the_first_has() {
+    fn the_difference_of_sets_has_the_members_of_the_first_only() {
         let ports =
             Numbers::range(1..=100).without(&Numbers::range(10..=20).union(&Numbers::one(50)));
         assert_eq!(ports.ranges().collect::<Vec<_>>(), [1..=9, 21..=49, 51..=100]);

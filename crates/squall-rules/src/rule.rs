@@ -890,12 +890,12 @@ impl RuleBuilder {
 }
 
 /// Longest content: as long as the longest IP packet.
-const MOST_OCTETS: usize = 65_535;
+const MAX_OCTETS: usize = 65_535;
 
 fn check(content: &Content) -> Parsed {
-    if content.pattern.len() > MOST_OCTETS {
+    if content.pattern.len() > MAX_OCTETS {
         return bad(format!(
-            "a content of {} octets: expected at most {MOST_OCTETS}, the longest packet",
+            "a content of {} octets: expected at most {MAX_OCTETS}, the longest packet",
             content.pattern.len()
         ));
     }

@@ -21,9 +21,9 @@ pub struct Reader {
 }
 
 /// Bound on the depth of nested includes.
-const DEEPEST_INCLUDE: usize = 32;
+const MAX_INCLUDE_DEPTH: usize = 32;
 /// Bound on the lines of a Snort 3 rule that continues in parentheses without backslashes.
-const MOST_LINES: usize = 1000;
+const MAX_LINES: usize = 1000;
 
 impl RuleSet {
     /// Reads the rules in `text`, as a single file without a name. Never fails: lines that are not
@@ -95,9 +95,9 @@ impl Reader {
         let known = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let refusal = if above.contains(&known) {
             Some(format!("{}: it includes itself", path.display()))
-        } else if above.len() >= DEEPEST_INCLUDE {
+        } else if above.len() >= MAX_INCLUDE_DEPTH {
             Some(format!(
-                "{}: includes are nested more than {DEEPEST_INCLUDE} deep",
+                "{}: includes are nested more than {MAX_INCLUDE_DEPTH} deep",
                 path.display()
             ))
         } else {
@@ -144,13 +144,13 @@ impl Reader {
 }
 
 /// Bound on the size of a rule file, since `/dev/zero` never ends.
-const MOST_OCTETS: u64 = 256 << 20;
+const MAX_OCTETS: u64 = 256 << 20;
 
 fn octets(path: &Path) -> io::Result<Vec<u8>> {
     let mut octets = Vec::new();
-    File::open(path)?.take(MOST_OCTETS + 1).read_to_end(&mut octets)?;
-    match octets.len() as u64 > MOST_OCTETS {
-        true => Err(io::Error::other(format!("it is larger than {} MiB", MOST_OCTETS >> 20))),
+    File::open(path)?.take(MAX_OCTETS + 1).read_to_end(&mut octets)?;
+    match octets.len() as u64 > MAX_OCTETS {
+        true => Err(io::Error::other(format!("it is larger than {} MiB", MAX_OCTETS >> 20))),
         false => Ok(octets),
     }
 }
@@ -364,20 +364,20 @@ impl<'a> Lines<'a> {
             }
             return Some((number, joined.into()));
         }
-        let joined = self.parenthesised(line);
+        let joined = self.parenthesized(line);
         Some((number, joined.map_or(line.into(), Into::into)))
     }
 
     /// Joins a Snort 3 rule, which continues until its parenthesis closes. Returns `None` if
     /// another rule begins before that.
-    fn parenthesised(&mut self, first: &'a str) -> Option<String> {
+    fn parenthesized(&mut self, first: &'a str) -> Option<String> {
         let begins = |line: &str| is_action(line.split_whitespace().next().unwrap_or(""));
         if first.trim_end().ends_with(')') || !begins(first) || !first.contains('(') {
             return None;
         }
         let mut ahead = Lines { rest: self.rest, number: self.number };
         let mut joined = without_comment(first.trim_end()).to_owned();
-        for _ in 0..MOST_LINES {
+        for _ in 0..MAX_LINES {
             let line = ahead.next_line()?.trim();
             if begins(line) {
                 return None;

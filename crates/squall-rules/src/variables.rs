@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::{Addresses, Numbers, Reason};
 
 /// Bound on the nesting of lists and variables. It also ends cycles of variables.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// Bound on the elements of a list, including those of its variables.
-const MOST_ELEMENTS: usize = 200_000;
+const MAX_ELEMENTS: usize = 200_000;
 
 /// Variables as text. Whether one holds addresses or ports depends on where it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,27 +198,27 @@ type Resolved<T> = Result<T, (Reason, String)>;
 
 impl<'a> Resolver<'a> {
     pub fn addresses(&mut self, text: &str) -> Resolved<Addresses> {
-        self.set_of::<Addresses>(text, DEEPEST, &mut 0)
+        self.set_of::<Addresses>(text, MAX_DEPTH, &mut 0)
     }
 
     pub fn ports(&mut self, text: &str) -> Resolved<Numbers> {
-        self.set_of::<Numbers>(text, DEEPEST, &mut 0)
+        self.set_of::<Numbers>(text, MAX_DEPTH, &mut 0)
     }
 
     fn set_of<S: Set>(&mut self, text: &str, depth: usize, elements: &mut usize) -> Resolved<S> {
         let text = text.trim();
         *elements += 1;
-        if *elements > MOST_ELEMENTS {
+        if *elements > MAX_ELEMENTS {
             return Err((
                 Reason::BadValue,
-                format!("the list has more than {MOST_ELEMENTS} elements"),
+                format!("the list has more than {MAX_ELEMENTS} elements"),
             ));
         }
         let Some(depth) = depth.checked_sub(1) else {
             return Err((
                 Reason::BadValue,
                 format!(
-                    "{}: lists or variables are nested more than {DEEPEST} deep; does a \
+                    "{}: lists or variables are nested more than {MAX_DEPTH} deep; does a \
                      variable refer to itself?",
                     shortened(text)
                 ),

@@ -202,7 +202,7 @@ fn extracted_values_are_used_by_later_steps_of_the_same_attempt_only() {
 }
 
 #[test]
-fn byte_math_divides_by_nothing_never() {
+fn byte_math_never_divides_by_zero() {
     let math = |operator, value| {
         Operation::ByteMath(ByteMath {
             count: Number::Is(1),

@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn octets_that_could_be_anything_count_on_their_own_port_only() {
+    fn ambiguous_octets_count_on_their_own_port_only() {
         let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\x01\x00\x01";
         let udp = |server_port| {
             recognize(&First {

@@ -11,9 +11,9 @@ use crate::{
 };
 
 /// Largest offset: the length of the longest packet.
-const FARTHEST: i64 = 65535;
+const MAX_DISTANCE: i64 = 65535;
 /// Longest number in digits. A binary number has at most 8 octets.
-const MOST_OCTETS: i64 = 23;
+const MAX_OCTETS: i64 = 23;
 
 /// `count, operator, value, offset, relative, little, string, dec ...`
 pub(crate) fn byte_test(builder: &mut RuleBuilder, value: &str) -> Parsed {
@@ -23,7 +23,7 @@ pub(crate) fn byte_test(builder: &mut RuleBuilder, value: &str) -> Parsed {
         _ => bad(format!("{what} is missing: expected count, operator, value, offset")),
     };
     // Engines accept 0: no octets, or all available digits.
-    let count = builder.number(next("the count of octets")?, 0, MOST_OCTETS)?;
+    let count = builder.number(next("the count of octets")?, 0, MAX_OCTETS)?;
     let operator = next("the operator")?;
     let (operator, negated) = match operator.strip_prefix('!') {
         Some("") => ("=", true),
@@ -46,7 +46,7 @@ pub(crate) fn byte_test(builder: &mut RuleBuilder, value: &str) -> Parsed {
         }
     };
     let value = builder.number(next("the value")?, i64::MIN, i64::MAX)?;
-    let offset = builder.number(next("the offset")?, -FARTHEST, FARTHEST)?;
+    let offset = builder.number(next("the offset")?, -MAX_DISTANCE, MAX_DISTANCE)?;
     let mut reader = Reader::default();
     for part in parts {
         if !reader.part(part)? {
@@ -64,11 +64,11 @@ pub(crate) fn byte_test(builder: &mut RuleBuilder, value: &str) -> Parsed {
 
 pub(crate) fn byte_jump(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
-    let count = builder.number(parts.next().unwrap_or(""), 0, MOST_OCTETS)?;
+    let count = builder.number(parts.next().unwrap_or(""), 0, MAX_OCTETS)?;
     let Some(offset) = parts.next() else {
         return bad("the offset is missing: expected count, offset");
     };
-    let offset = builder.number(offset, -FARTHEST, FARTHEST)?;
+    let offset = builder.number(offset, -MAX_DISTANCE, MAX_DISTANCE)?;
     let mut reader = Reader::default();
     let (mut multiplier, mut align, mut from, mut post_offset) =
         (1, false, JumpFrom::Here, Number::Is(0));
@@ -77,11 +77,11 @@ pub(crate) fn byte_jump(builder: &mut RuleBuilder, value: &str) -> Parsed {
             continue;
         }
         match two_words(part) {
-            ("multiplier", by) => multiplier = whole_number(by, 1, FARTHEST)? as u32,
+            ("multiplier", by) => multiplier = whole_number(by, 1, MAX_DISTANCE)? as u32,
             ("align", "") => align = true,
             ("from_beginning", "") => from = JumpFrom::Beginning,
             ("from_end", "") => from = JumpFrom::End,
-            ("post_offset", by) => post_offset = builder.number(by, -FARTHEST, FARTHEST)?,
+            ("post_offset", by) => post_offset = builder.number(by, -MAX_DISTANCE, MAX_DISTANCE)?,
             _ => return bad(format!("{} is not understood", quoted(part))),
         }
     }
@@ -94,11 +94,11 @@ pub(crate) fn byte_jump(builder: &mut RuleBuilder, value: &str) -> Parsed {
 
 pub(crate) fn byte_extract(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut parts = parts(value);
-    let count = whole_number(parts.next().unwrap_or(""), 1, MOST_OCTETS)? as u8;
+    let count = whole_number(parts.next().unwrap_or(""), 1, MAX_OCTETS)? as u8;
     let Some(offset) = parts.next() else {
         return bad("the offset is missing: expected count, offset, name");
     };
-    let offset = builder.number(offset, -FARTHEST, FARTHEST)?;
+    let offset = builder.number(offset, -MAX_DISTANCE, MAX_DISTANCE)?;
     let Some(name) = parts.next() else {
         return bad("the name is missing: expected count, offset, name");
     };
@@ -109,7 +109,7 @@ pub(crate) fn byte_extract(builder: &mut RuleBuilder, value: &str) -> Parsed {
             continue;
         }
         match two_words(part) {
-            ("multiplier", by) => multiplier = whole_number(by, 1, FARTHEST)? as u32,
+            ("multiplier", by) => multiplier = whole_number(by, 1, MAX_DISTANCE)? as u32,
             ("align", "2") => align = 2,
             ("align", "4") => align = 4,
             _ => return bad(format!("{} is not understood", quoted(part))),
@@ -136,7 +136,7 @@ pub(crate) fn byte_math(builder: &mut RuleBuilder, value: &str) -> Parsed {
         }
         match two_words(part) {
             ("bytes", of) => count = Some(builder.number(of, 1, 10)?),
-            ("offset", of) => offset = Some(builder.number(of, -FARTHEST, FARTHEST)?),
+            ("offset", of) => offset = Some(builder.number(of, -MAX_DISTANCE, MAX_DISTANCE)?),
             ("oper", of) => {
                 operator = Some(match of {
                     "+" => Arithmetic::Add,
@@ -242,8 +242,8 @@ pub(crate) fn base64_decode(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let mut decode = Base64Decode::default();
     for part in parts(value).filter(|part| !part.is_empty()) {
         match two_words(part) {
-            ("bytes", of) => decode.octets = Some(whole_number(of, 1, FARTHEST)? as u32),
-            ("offset", of) => decode.offset = whole_number(of, 0, FARTHEST)? as u32,
+            ("bytes", of) => decode.octets = Some(whole_number(of, 1, MAX_DISTANCE)? as u32),
+            ("offset", of) => decode.offset = whole_number(of, 0, MAX_DISTANCE)? as u32,
             ("relative", "") => decode.relative = true,
             _ => {
                 return bad(format!(
@@ -268,9 +268,9 @@ pub(crate) fn asn1(builder: &mut RuleBuilder, value: &str) -> Parsed {
             "bitstring_overflow" => asn1.bitstring_overflow = true,
             "double_overflow" => asn1.double_overflow = true,
             "oversize_length" => asn1.oversize_length = Some(number(0)? as u32),
-            "absolute_offset" => asn1.offset = number(-FARTHEST)? as i32,
+            "absolute_offset" => asn1.offset = number(-MAX_DISTANCE)? as i32,
             "relative_offset" => {
-                asn1.offset = number(-FARTHEST)? as i32;
+                asn1.offset = number(-MAX_DISTANCE)? as i32;
                 asn1.relative = true;
             }
             "print" => {}

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Suricata's limit on distance and within. Offset and depth use it as well.
-const FARTHEST: i64 = 1 << 20;
+const MAX_DISTANCE: i64 = 1 << 20;
 
 pub(crate) fn content(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let rest = add(builder, value)?;
@@ -93,25 +93,25 @@ pub(crate) fn fast_pattern(builder: &mut RuleBuilder, _: &str) -> Parsed {
 }
 
 pub(crate) fn offset(builder: &mut RuleBuilder, value: &str) -> Parsed {
-    let number = builder.number(value, -FARTHEST, FARTHEST)?;
+    let number = builder.number(value, -MAX_DISTANCE, MAX_DISTANCE)?;
     builder.content()?.offset = Some(number);
     Ok(())
 }
 
 pub(crate) fn depth(builder: &mut RuleBuilder, value: &str) -> Parsed {
-    let number = builder.number(value, 0, FARTHEST)?;
+    let number = builder.number(value, 0, MAX_DISTANCE)?;
     builder.content()?.depth = Some(number);
     Ok(())
 }
 
 pub(crate) fn distance(builder: &mut RuleBuilder, value: &str) -> Parsed {
-    let number = builder.number(value, -FARTHEST, FARTHEST)?;
+    let number = builder.number(value, -MAX_DISTANCE, MAX_DISTANCE)?;
     builder.content()?.distance = Some(number);
     Ok(())
 }
 
 pub(crate) fn within(builder: &mut RuleBuilder, value: &str) -> Parsed {
-    let number = builder.number(value, 0, FARTHEST)?;
+    let number = builder.number(value, 0, MAX_DISTANCE)?;
     builder.content()?.within = Some(number);
     Ok(())
 }

@@ -28,7 +28,7 @@ fn buffers(rule: &Rule) -> Vec<(Buffer, usize)> {
 }
 
 #[test]
-fn a_modifier_moves_its_content_and_what_is_relative_follows_it() {
+fn a_modifier_moves_its_content_and_relative_options_follow_it() {
     let rule = rule(
         r#"content:"a"; http_uri; isdataat:5,relative; content:"b"; content:"c"; http_uri; distance:1;"#,
     );
