@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Instructions that commands take for each frame or connection, on virtual time, of one binary or of
-several beside each other: counted by callgrind, so that the machine's other work does not matter.
+"""Compares the instructions that commands of one or more binaries execute per frame or connection,
+on virtual time. Callgrind counts them, so other work of the machine does not matter.
 
-    RUSTFLAGS="--cfg rustix_use_libc" cargo build --release -p squall-cli --target-dir target/counted
+    RUSTFLAGS="--cfg rustix_use_libc" cargo build --release -p squall-cli --target-dir
+    target/counted
     commands.py BINARY [BINARY...]
 
-rustix calls the kernel's shared object by itself, which valgrind does not show where it is: hence
-the flag. Start-up costs cancel out, as each figure is the difference between a longer and a shorter
-run.
+The flag is necessary because rustix calls the kernel's vDSO directly, and valgrind hides the vDSO.
+Start-up costs cancel out, because each figure is the difference between a longer and a shorter run.
 """
 
 import json

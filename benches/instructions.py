@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Instructions per frame, or per flow, of squall-bench's cases, counted by callgrind: they tell what a change did
-where times are noisy.
+"""Counts instructions per frame, or per flow, of squall-bench's cases with callgrind. They show the
+effect of a change where times are noisy.
 
     instructions.py CASE...
 
-Start-up costs cancel out, as the figure is the difference between a longer and a shorter run.
+Start-up costs cancel out, because the figure is the difference between a longer and a shorter run.
 """
 
 import json

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What several sources on one pair of ports cost together, beside what each costs alone: streams
-with latency, a capture and flows of HTTP over a loop, all as fast as one worker goes.
+"""Compares the CPU time of several sources on one pair of ports with that of each alone: streams
+with latency, a capture and flows of HTTP over a loop, all at the highest rate of one worker.
 
-The CPU time of the worker is compared with what the same frames and connections took alone.
+The CPU time of the worker is divided by the sum of what the same frames and connections took alone.
 
     mix.py [--rounds 3] [--seconds 3] [--out FILE]
 """
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def run(folder: pathlib.Path, profile: str, seconds: int) -> tuple[float, dict[str, int]]:
-    """The workers' CPU time, and what was done in it: frames, and connections."""
+    """The workers' CPU time, and the numbers of frames and connections in it."""
     (folder / "mix.toml").write_text(f'duration = "{seconds} s"\n{PORTS}{profile}')
     command = [SQUALL, "run", "mix.toml", "-q", "--cores", "1", "--allow-invalid"]
     subprocess.run([*command, "--json", "mix.json"], cwd=folder, check=True)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The daemon as clients of Open Traffic Generator find it: how long it takes to set 4,096 flows and
-to ask for their metrics, over HTTPS and gRPC, and what 50 clients who poll five times a second cost
-the traffic. The clients run on the CPUs of the daemon, so what they take themselves is in the cost;
-at last they give way (nice 19), as if they ran somewhere else.
+"""The daemon's speed for clients of Open Traffic Generator: the time to set 4,096 flows and to get
+their metrics, over HTTPS and gRPC, and the traffic that is lost while 50 clients poll five times a
+second. The clients run on the CPUs of the daemon, so their own work is part of the cost; in the
+last case they have the lowest priority (nice 19), as if they ran on another machine.
 
     target/otg/snappi-1.62.0/bin/python benches/otg.py [--squall target/release/squall] [--seconds
     3]
 
-Needs root: it makes a lab. Times are of requests whose octets are ready, and until the last octet
-of the reply is there: what a client's library makes of them is its own.
+Needs root, because it makes a lab. Times begin with a request that is already encoded and end with
+the last octet of the reply: the client library's decoding is not counted.
 """
 
 import argparse
@@ -156,7 +156,7 @@ def timed(what, times=5):
         since = time.monotonic()
         what()
         spans.append(time.monotonic() - since)
-        time.sleep(0.15)  # what was told before is told again within 100 ms
+        time.sleep(0.15)  # the daemon repeats an answer for up to 100 ms
     return {
         "median_ms": round(statistics.median(spans) * 1e3, 1),
         "worst_ms": round(max(spans) * 1e3, 1),
@@ -194,8 +194,8 @@ def measure(https, grpc_at, pid, ports, seconds):
         found["grpc_metrics"] = timed(lambda: channel.unary_unary("/otg.Openapi/GetMetrics")(asked))
         client.post("/control/state", STOP)
     print(json.dumps(found), flush=True)
-    # As fast as it goes: what polling takes from it is seen. In turn, as the machine is not the
-    # same at all times.
+    # At full speed, because polling then shows as lost rate. In turns, because the machine's speed
+    # varies with time.
     for flows, nice in ((16, 0), (256, 0), (FLOWS, 0), (FLOWS, 19)):
         client.post("/config", json.dumps(config(ports, flows, 1_000_000_000 // flows)))
         client.post("/control/state", START)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""squall serve --trex as TRex's stock client finds it: how long it takes to add 10,000 streams,
-beside a server that accepts all at once, and of that the daemon's own CPU time; to ask for 256
-packet groups; and what 8 clients that poll twice a second cost the traffic.
+"""The speed of squall serve --trex for TRex's stock client: the time to add 10,000 streams,
+compared with a server that accepts all at once, and the daemon's share of it in CPU time; the time
+to get 256 packet groups; and the traffic that is lost while 8 clients poll twice a second.
 
     .venv/bin/python benches/trex.py [--squall target/release/squall] [--rounds 5]
 
@@ -41,7 +41,7 @@ def streams_of(api, number, group=None):
 
 
 class Accepts:
-    """In place of the client's connection: what a server costs that accepts at once."""
+    """Replaces the client's connection: measures a server that accepts at once."""
 
     def __init__(self, rpc):
         self.rpc, self.before = rpc, rpc.send_raw_msg

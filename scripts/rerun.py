@@ -25,7 +25,7 @@ LOGS = pathlib.Path("target/test")
 KEPT = LOGS / "rerun.jsonl"
 # More tests than this that fail and then pass are no longer chance.
 MOST_FLAKY = 3
-PATIENCE_S = 900
+TIMEOUT_S = 900
 # A second run proves nothing here: these are defects even if they happen only once.
 NEVER = [
     (
@@ -105,7 +105,7 @@ def unknown(source, executable):
     return [name for name in wanted if f"{name}: test" not in found.stdout.splitlines()]
 
 
-# What failed: (test, how to run it alone, its output).
+# Failures: (test, command that runs it alone, its output).
 
 
 def rust_failures(log):
@@ -128,8 +128,8 @@ def captured(run):
 
 
 def uncaptured(run):
-    """The same of harnesses that start a process for each test (crates/squall/tests/harness): its
-    output stands before the line with its name, further lines on it are indented after it.
+    """The same for harnesses that start a process for each test (crates/squall/tests/harness): the
+    output of a test precedes the line with its name; further lines are indented after it.
     """
     parts = re.split(r"^test (\S+)(.*)\n((?:  .*\n)*)", run, flags=re.MULTILINE)
     for before, test, how, after in zip(*(parts[i::4] for i in range(4)), strict=False):
@@ -168,7 +168,7 @@ def failures(name, count, log, status):
 
 
 def statements(test, text):
-    """What failed in the test, one by one."""
+    """The single failures in the output of a test."""
     if ".rs" in test.partition("::")[0]:
         panics = re.findall(
             r"panicked at [^\n]*:\n(.*?)(?=\nthread '|\nnote: run with|\nstack backtrace|\Z)",
@@ -193,8 +193,13 @@ def keep(name, count, log, status, failed):
     for test, how, output in found if len(found) == int(failed) else []:
         entry = entries.get(re.sub(r"\[.*\]$", "", test))
         never = [why for why, pattern in NEVER if re.search(pattern, output, re.MULTILINE)]
-        said = statements(test, output)
-        if entry and said and not never and all(re.search(entry["failure"], s) for s in said):
+        messages = statements(test, output)
+        if (
+            entry
+            and messages
+            and not never
+            and all(re.search(entry["failure"], s) for s in messages)
+        ):
             kept.append({"test": test, **how, "log": output[-20_000:], "step": name})
     with KEPT.open("a") as file:
         file.writelines(json.dumps(one) + "\n" for one in kept)
@@ -227,7 +232,7 @@ def again(one):
     # A file and not a pipe, which a daemon that is left over would keep open.
     with tempfile.TemporaryFile("w+", errors="replace") as file:
         status = subprocess.run(
-            ["timeout", "--kill-after=10", str(PATIENCE_S), *one["command"]],
+            ["timeout", "--kill-after=10", str(TIMEOUT_S), *one["command"]],
             cwd=one.get("folder"),
             env={**os.environ, **environment(one)},
             stdin=subprocess.DEVNULL,
@@ -238,7 +243,7 @@ def again(one):
         file.seek(0)
         output = file.read()
     if status == 124:
-        output += f"\nstopped: it took more than {PATIENCE_S} s"
+        output += f"\nstopped: it took more than {TIMEOUT_S} s"
     # A test that was skipped now, or that was not there, has not passed.
     skipped = [line for line in output.splitlines() if "SKIPPED" in line and line not in one["log"]]
     passed = status == 0 and not skipped

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What a 64-octet frame costs one core without a port behind it: Squall on `null`, dpdk-testpmd on
+"""The cost of a 64-octet frame on one core without a device: Squall on `null`, dpdk-testpmd on
 net_null, in turns.
 
     cycles.py [--rounds 5] [--seconds 2]
 
 Needs `cargo build --release -p squall-bench` and Debian's dpdk. CPU time, in cycles of the time
 stamp counter, so that other programs on the machine count little; a ratio compares figures of one
-round. net_null takes frames and gives none (`no-rx`), as `null` does. testpmd's txonly sends one
-template, its flowgen varies an address and mends the IPv4 checksum.
+round. net_null accepts frames and returns none (`no-rx`), as `null` does. testpmd's txonly sends
+one template; its flowgen varies an address and updates the IPv4 checksum.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def main() -> None:
     for name, cycles in found.items():
         ratios = [
             statistics.median(
-                peer / ours for peer, ours in zip(found[peer_name], cycles, strict=True)
+                peer / own for peer, own in zip(found[peer_name], cycles, strict=True)
             )
             for peer_name in ("testpmd txonly", "testpmd flowgen")
         ]
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def counter_ghz() -> float:
-    """Of the time stamp counter, as the kernel found it out."""
+    """The rate of the time stamp counter, as measured by the kernel."""
     found = re.search(r"cpu MHz\s*: ([\d.]+)", pathlib.Path("/proc/cpuinfo").read_text())
     return float(found[1]) / 1000 if found else float("nan")
 

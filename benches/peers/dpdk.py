@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""CPU cycles a frame of 64 octets on DPDK's net_null, one core: Squall and dpdk-testpmd by turns,
+"""CPU cycles per frame of 64 octets on DPDK's net_null, one core: Squall and dpdk-testpmd by turns,
 in one run.
 
     dpdk.py [--rounds 5] [--seconds 3] [--out FILE]
 
-net_null takes frames and drops them: what is left is what it costs to make them and hand them over.
-Figures are CPU time of the sending thread (so that other programs on the machine count little)
+net_null accepts frames and drops them, so the figure is the cost of making frames and handing them
+over. It is the CPU time of the sending thread (so that other programs on the machine count little)
 times the rate of the CPU's counter, over the frames that left; medians over the rounds, ratios
 within a round. testpmd's txonly sends one frame, txonly --txonly-multi-flow varies the source
-address, flowgen the destination address with its IPv4 checksum, none of them a UDP checksum. FILE
-takes one JSON object a line: the host, then each measurement.
+address, flowgen varies the destination address and its IPv4 checksum; none of them has a UDP
+checksum. FILE gets one JSON object per line: the host, then each measurement.
 """
 
 import argparse
@@ -29,15 +29,15 @@ from collections.abc import Callable
 import tools
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What squall itself starts DPDK with where there are no hugepages: the same for both.
+# The options with which squall starts DPDK where there are no hugepages: the same for both tools.
 MEMORY = ["--no-huge", "--no-shconf", "--no-telemetry", "--iova-mode=va", "-m", "512"]
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 Record = dict[str, object]
 
 
 class Broken(Exception):
-    """A tool did not do what it was told."""
+    """A tool did not do what its arguments ask for."""
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
 
 def squall(port: str, *vary: str) -> Callable[[float], tuple[int, float]]:
     def measure(seconds: float) -> tuple[int, float]:
-        # The difference of a long and a short run: what starting and ending cost is in both.
+        # The difference between a long and a short run: start and end cost the same in both.
         long, short = (squall_run(port, seconds + more, vary) for more in (0.5, -0.5 * seconds))
         return long[0] - short[0], long[1] - short[1]
 
@@ -96,7 +96,7 @@ def squall_run(port: str, seconds: float, vary: tuple[str, ...]) -> tuple[int, f
     ]
     command += [*options, "--cores", "1", "--duration", f"{seconds}s", "--quiet", "--json", "-"]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=seconds + PATIENCE_S, check=False
+        command, capture_output=True, text=True, timeout=seconds + TIMEOUT_S, check=False
     )
     if done.returncode != 0:
         raise Broken(f"{' '.join(command)}: {done.stderr}")
@@ -115,8 +115,8 @@ def testpmd(mode: str, *options: str) -> Callable[[float], tuple[int, float]]:
             "--burst=64",
             *options,
         ]
-        # Its output goes to a terminal, or it would keep back what it says until it ends.
-        ours, its = pty.openpty()
+        # The output goes to a terminal: into a pipe, testpmd would buffer it until the end.
+        controller, its = pty.openpty()
         process = subprocess.Popen(
             ["dpdk-testpmd", *eal, "--", *own],
             text=True,
@@ -127,18 +127,18 @@ def testpmd(mode: str, *options: str) -> Callable[[float], tuple[int, float]]:
         try:
             worker = Worker(process.pid)
             before = worker.cpu_s()
-            say(process, "start")
+            enter(process, "start")
             worker.wait(lambda: worker.cpu_s() > before)
             time.sleep(seconds)
-            say(process, "stop")
-            text = read_until(ours, "Accumulated forward statistics", "TX-total", "+++")
+            enter(process, "stop")
+            text = read_until(controller, "Accumulated forward statistics", "TX-total", "+++")
             cpu_s = worker.cpu_s() - before
-            say(process, "quit")
-            read_until(ours, "Bye...")
-            process.wait(PATIENCE_S)
+            enter(process, "quit")
+            read_until(controller, "Bye...")
+            process.wait(TIMEOUT_S)
         finally:
             process.kill()
-            os.close(ours)
+            os.close(controller)
             os.close(its)
         sent = re.findall(r"TX-packets: (\d+)", text)
         if not sent:
@@ -149,8 +149,8 @@ def testpmd(mode: str, *options: str) -> Callable[[float], tuple[int, float]]:
 
 
 def read_until(terminal: int, *marks: str) -> str:
-    """What is said until the last of the marks, which come in this order."""
-    end, text, at = time.monotonic() + PATIENCE_S, "", 0
+    """The output up to the last of `marks`, which appear in this order."""
+    end, text, at = time.monotonic() + TIMEOUT_S, "", 0
     for mark in marks:
         while text.find(mark, at) < 0:
             if not select.select([terminal], [], [], max(0.0, end - time.monotonic()))[0]:
@@ -160,7 +160,7 @@ def read_until(terminal: int, *marks: str) -> str:
     return text
 
 
-def say(process: subprocess.Popen[str], word: str) -> None:
+def enter(process: subprocess.Popen[str], word: str) -> None:
     assert process.stdin is not None
     process.stdin.write(word + "\n")
     process.stdin.flush()
@@ -186,7 +186,7 @@ class Worker:
         return int((self.path / "schedstat").read_text().split()[0]) * 1e-9
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + TIMEOUT_S
         while not condition():
             if time.monotonic() > end:
                 raise Broken("testpmd does not start, or does not stop")
@@ -194,7 +194,7 @@ class Worker:
 
 
 def lcores() -> str:
-    """Its own two logical cores, wherever the system puts them: nobody is pinned."""
+    """Two logical cores for itself, chosen by the system: no thread is pinned."""
     cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     return f"0@({cpus}),1@({cpus})"
 
@@ -221,10 +221,10 @@ def counter_hertz() -> float:
 
 
 def host(hertz: float) -> Record:
-    said = subprocess.run(
+    version = subprocess.run(
         ["pkg-config", "--modversion", "libdpdk"], capture_output=True, text=True, check=False
     )
-    return tools.host(hertz=hertz, dpdk=said.stdout.strip())
+    return tools.host(hertz=hertz, dpdk=version.stdout.strip())
 
 
 def table(records: list[Record]) -> str:

@@ -31,8 +31,8 @@ class Drone:
     def transmit(
         self, interface: str, frame_lens: list[tuple[int, int]], pps: float, addresses: "Addresses"
     ) -> None:
-        """Starts (length without FCS, frames in a row) after one another, over and over; `pps` 0 is
-        as fast as it goes.
+        """Starts to repeat (length without FCS, number of frames) one after another; `pps` 0 sends
+        as fast as possible.
         """
         port = message(1, number(1, self._port(interface)))
         last = len(frame_lens) - 1

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""CPU time per connection of Squall's flows beside wrk and nginx: one request each, 100-octet
-bodies, over a veth pair.
+"""CPU time per connection of Squall's flows, compared with wrk and nginx: one request each,
+100-octet bodies, over a veth pair.
 
 Clients: wrk (`Connection: close`) and `squall flows http`, each against the same nginx. Servers:
 nginx and `squall flows serve`, each against the same wrk. Clients run on the last CPU, servers on
 the first; rounds take turns, ratios are taken within a round.
 
-Over veth a frame is received by whoever sends it, in its system call: left as it comes (--softirq),
-each end pays for the other's TCP, and no end's own CPU time can be told. So, for all tools alike,
-an end's frames are received on its own CPU, as those of a NIC are: the kernel's stack by RPS, XDP
-by a thread of the kernel's (NAPI, threaded) that is pinned there. What is counted of an end is user
-and system time of its process, in which the interrupts are that come while it runs, and of that
-thread; `of all` is what the machine spent on both ends and everything else.
+Over veth, the sender's system call also receives the frame. By default (--softirq), each end pays
+for the other's TCP, and the CPU times of the two ends cannot be separated. Therefore, with all
+tools, an end's frames are received on its own CPU, as those of a NIC are: for the kernel's stack by
+RPS, for XDP by a thread of the kernel (NAPI, threaded) that is pinned there. The figure of an end
+is the user and system time of its process, including interrupts while it runs, and of that thread;
+`of all` is the time of both ends and of everything else on the machine.
 
     flows.py [--rounds 5] [--seconds 4] [--connections 50] [--ports af_xdp,af_packet] [--sides
     clients,servers] [--softirq]
              [--realtime] [--out FILE]
 
-On a machine that is busy elsewhere, --realtime gives both ends their CPUs (chrt -f).
+On a machine with other work, --realtime gives both ends their CPUs (chrt -f).
 """
 
 import argparse
@@ -37,7 +37,7 @@ import tools
 from lab import IP_B, PORT_A, PORT_B, TICKS_PER_S, Lab, run, wait_for
 
 RUNS = pathlib.Path(__file__).resolve().parents[1] / "runs"
-# Of Squall's flows, beside the kernel's addresses.
+# Addresses of Squall's flows, next to those of the kernel.
 CLIENTS, SERVER = "10.9.0.101-10.9.0.150", "10.9.0.100"
 # In front of both ends.
 REALTIME: list[str] = []
@@ -138,7 +138,7 @@ def napi(port: str) -> list[int]:
 
 
 class Cpu:
-    """CPU seconds from its making on: of some processes, of an end's receiving threads, of all."""
+    """CPU seconds since its creation: of some processes, of an end's receiving threads, of all."""
 
     def __init__(self, port: str, *pids: int) -> None:
         self.port, self.pids = port, pids
@@ -147,9 +147,7 @@ class Cpu:
         self.start, self.machine = sum(self.ticks.values()), machine_ticks()
 
     def sample(self) -> None:
-        """Threads that receive go with the program that they are for: what they had is known from
-        the last look.
-        """
+        """Receiving threads end with their program, so the last reading of their time is kept."""
         for pid in (*self.pids, *napi(self.port)):
             with contextlib.suppress(OSError):
                 self.ticks[pid] = cpu_ticks(pid)
@@ -167,7 +165,7 @@ def cpu_ticks(pid: int) -> int:
 
 
 def machine_ticks() -> int:
-    """Neither idle nor waiting; what a hypervisor took is nobody's here."""
+    """Seconds neither idle nor waiting for I/O; time stolen by a hypervisor is left out."""
     fields = [
         int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     ]
@@ -175,7 +173,7 @@ def machine_ticks() -> int:
 
 
 def timed(lab: Lab, cpu: Cpu, own_cpu: bool, *argv: str) -> tuple[str, float, float]:
-    """Runs a client to its end: what it said, CPU seconds of its end and of the machine."""
+    """Runs a client to its end: its output, CPU seconds of its end and of the machine."""
     log, usage = lab.folder / "client.log", None
     with log.open("wb") as out:
         child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
@@ -189,11 +187,11 @@ def timed(lab: Lab, cpu: Cpu, own_cpu: bool, *argv: str) -> tuple[str, float, fl
         usage = spent if pid else None
     end, machine = cpu.spent()
     child.returncode = os.waitstatus_to_exitcode(status)
-    said = log.read_text(errors="replace")
+    output = log.read_text(errors="replace")
     # 2: the run was not valid, as arrivals were late.
     if child.returncode not in (0, 2):
-        raise SystemExit(f"flows: {' '.join(argv)}: {said.strip()[-500:]}")
-    return said, end + usage.ru_utime + usage.ru_stime, machine
+        raise SystemExit(f"flows: {' '.join(argv)}: {output.strip()[-500:]}")
+    return output, end + usage.ru_utime + usage.ru_stime, machine
 
 
 @contextlib.contextmanager
@@ -220,13 +218,13 @@ def nginx(lab: Lab):
 
 def clients(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
     with nginx(lab) as server:
-        theirs = Cpu(PORT_B, server._process.pid)
-        ours = Cpu(PORT_A)
+        peer_cpu = Cpu(PORT_B, server._process.pid)
+        end_cpu = Cpu(PORT_A)
         if peer == "peer":
-            said, spent, machine = timed(
-                lab, ours, not o.softirq, *wrk(lab, lab.a, lab.tx_cpu, IP_B, o)
+            output, spent, machine = timed(
+                lab, end_cpu, not o.softirq, *wrk(lab, lab.a, lab.tx_cpu, IP_B, o)
             )
-            done = connections_of(said)
+            done = connections_of(output)
         else:
             report = lab.folder / "report.json"
             argv = (
@@ -248,12 +246,12 @@ def clients(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
                 "close=true",
             )
             end = ("-d", f"{o.seconds}s", "--cores", "1", "-q", "--json", str(report))
-            _, spent, machine = timed(lab, ours, not o.softirq, *argv, *load, *end)
+            _, spent, machine = timed(lab, end_cpu, not o.softirq, *argv, *load, *end)
             done, setup = of_report(report, "client")
         record = {"tool": "wrk" if peer == "peer" else f"squall {peer}", "connections": done}
         record |= {
             "us": spent / done * 1e6,
-            "other_us": theirs.spent()[0] / done * 1e6,
+            "other_us": peer_cpu.spent()[0] / done * 1e6,
             "machine_us": machine / done * 1e6,
         }
         return record | ({} if peer == "peer" else {"setup_p50_us": setup})
@@ -297,10 +295,12 @@ def servers(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
             wait_for(
                 lambda: subprocess.run(probe, check=False).returncode == 0, "squall flows serve"
             )
-        theirs, ours = Cpu(PORT_A), Cpu(PORT_B, server._process.pid)
-        said, other, _ = timed(lab, theirs, not o.softirq, *wrk(lab, lab.a, lab.tx_cpu, address, o))
-        spent, machine = ours.spent()
-        done = connections_of(said)
+        peer_cpu, end_cpu = Cpu(PORT_A), Cpu(PORT_B, server._process.pid)
+        output, other, _ = timed(
+            lab, peer_cpu, not o.softirq, *wrk(lab, lab.a, lab.tx_cpu, address, o)
+        )
+        spent, machine = end_cpu.spent()
+        done = connections_of(output)
         record = {"tool": "nginx" if peer == "peer" else f"squall {peer}", "connections": done}
         return record | {
             "us": spent / done * 1e6,
@@ -318,11 +318,11 @@ def wrk(lab: Lab, namespace: str, cpu: int, address: str, o: argparse.Namespace)
     return *inside(namespace, cpu), "wrk", *how, f"http://{address}/"
 
 
-def connections_of(said: str) -> int:
+def connections_of(output: str) -> int:
     """A request each."""
-    if "Non-2xx" in said:
-        raise SystemExit(f"flows: wrk: {said}")
-    return int(re.search(r"(\d+) requests in", said)[1])
+    if "Non-2xx" in output:
+        raise SystemExit(f"flows: wrk: {output}")
+    return int(re.search(r"(\d+) requests in", output)[1])
 
 
 def of_report(report: pathlib.Path, side: str) -> tuple[int, float]:

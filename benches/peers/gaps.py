@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def stamps(file: pathlib.Path) -> np.ndarray:
-    """Nanoseconds of each packet of a pcap with nanoseconds, of our byte order."""
+    """Nanoseconds of each packet of a pcap with nanoseconds, in this machine's byte order."""
     octets = file.read_bytes()
     assert struct.unpack_from("=I", octets)[0] == 0xA1B23C4D, "a capture with nanoseconds"
     times, at = [], 24
@@ -55,7 +55,7 @@ def measure(lab: Lab, squall: str, rate: int, seconds: float) -> dict[str, float
     send = lab.sender(squall, "send", "--port", f"af_packet:{PORT_A}", *what, "-q")
     while send.running():
         time.sleep(0.05)
-    # tcpdump forgets what is in a block of its ring that was not handed over yet.
+    # tcpdump loses packets in a block of its ring that the kernel has not handed over yet.
     time.sleep(2.5)
     dump.stop()
     recv.stop()
@@ -63,7 +63,7 @@ def measure(lab: Lab, squall: str, rate: int, seconds: float) -> dict[str, float
     flow = json.loads(report.read_text())["received_flows"]["flows"][0]
     own = flow["arrival_gap_ns"]
     if own["count"] != len(gaps):
-        # Of other frames, other deviations.
+        # Other frames have other deviations.
         print(
             f"{rate} pps: tcpdump has {len(gaps)} gaps, squall {own['count']}: left out",
             file=sys.stderr,
@@ -101,7 +101,7 @@ def main() -> None:
             continue
         ratio = statistics.median(r["sd_squall_ns"] / r["sd_tcpdump_ns"] for r in mine)
         tcpdump, squall = (
-            statistics.median(r[f"sd_{who}_ns"] for r in mine) for who in ("tcpdump", "squall")
+            statistics.median(r[f"sd_{tool}_ns"] for r in mine) for tool in ("tcpdump", "squall")
         )
         gaps = statistics.median(r["gaps_squall"] for r in mine)
         print(

@@ -26,8 +26,8 @@ CASES = {
 
 
 def gigabits(lab: Lab, squall: str, case: str, seconds: float) -> float:
-    """Of frames without FCS that came in, headers of GSO frames counted once: less than what the
-    wire would carry.
+    """Octets of received frames without FCS. Headers of GSO frames count once: less than the wire
+    would carry.
     """
     sender = lab.sender(
         squall, "send", "--port", f"af_packet:{PORT_A}", "--rate", "max", "--quiet", *CASES[case]
@@ -40,7 +40,7 @@ def gigabits(lab: Lab, squall: str, case: str, seconds: float) -> float:
     finally:
         sender.stop()
     if after.packets == before.packets:
-        raise SystemExit(f"gso: {case}: nothing came\n{sender.said()}")
+        raise SystemExit(f"gso: {case}: nothing came\n{sender.output()}")
     return (after.octets - before.octets) * 8e-9 / (after.at_s - before.at_s)
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""`squall info` beside cat, capinfos and tcpdump on large captures in the page cache: user and
-system time, by turns.
+"""`squall info` compared with cat, capinfos and tcpdump on large captures in the page cache: user
+and system time, by turns.
 
     info.py [--squall FILE] [--rounds 5] [--gb 4] [--sizes 64,imix,1518] [--dir DIR]
 
-Each capture is made by `squall send`, read once by each tool and round, and deleted. What counts is
-CPU time: a tool's speed is that of cat's time to its own within a round, the median over the
-rounds.
+`squall send` makes each capture; each tool reads it once per round, and it is deleted. The measure
+is CPU time: a tool's speed is the ratio of cat's time to its own within a round, the median over
+the rounds.
 """
 
 import argparse
@@ -85,13 +85,13 @@ def main() -> None:
                 "capinfos": ["capinfos", "-c", "-d", "-u", "-o", "-K", str(path)],
                 "tcpdump": ["tcpdump", "-n", "-r", str(path), "-w", "/dev/null"],
             }
-            told = subprocess.run(
+            result = subprocess.run(
                 [o.squall, "info", "-q", "--json", "-", path],
                 check=True,
                 capture_output=True,
                 text=True,
             )
-            peak = json.loads(told.stdout)["memory"]["peak_rss_octets"]
+            peak = json.loads(result.stdout)["memory"]["peak_rss_octets"]
             print(json.dumps({"size": size, "tool": "squall", "peak_rss_octets": peak}), flush=True)
             chosen = [name for name in o.tools.split(",") if shutil.which(commands[name][0])]
             measure(commands["cat"])

@@ -1,7 +1,7 @@
 """A private veth pair to measure on, and the processes that send over it.
 
-Everything happens in two network namespaces of our own, which `Lab` removes on its way out; nothing
-leaves the machine.
+Both ends are in network namespaces that `Lab` creates and removes at its end, so nothing leaves the
+machine.
 """
 
 import itertools
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 PORT_A, PORT_B = "vA", "vB"
 MAC_A, MAC_B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 IP_A, IP_B = "10.9.0.1", "10.9.0.2"
-# Nobody's address: the receiving stack drops the frame first thing, so that every tool pays the
-# same for reception.
+# An address that no interface has: the receiving stack drops the frame first thing, so that every
+# tool pays the same for reception.
 MAC_SINK, IP_SINK = "02:00:00:00:00:ff", "10.9.0.99"
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -26,7 +26,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Counters:
-    """What the receiving interface has counted at the instant `at_s`."""
+    """The counters of the receiving interface at the instant `at_s`."""
 
     at_s: float
     packets: int
@@ -166,7 +166,7 @@ class Process:
     def running(self) -> bool:
         return self._process.poll() is None
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace")
 
     def cpu_s(self) -> float:
@@ -182,13 +182,13 @@ class Process:
         return ticks / TICKS_PER_S
 
     def stop(self) -> None:
-        for number, patience_s in ((signal.SIGINT, 3), (signal.SIGTERM, 1), (signal.SIGKILL, 3)):
+        for number, timeout_s in ((signal.SIGINT, 3), (signal.SIGTERM, 1), (signal.SIGKILL, 3)):
             try:
                 os.killpg(self._process.pid, number)
             except ProcessLookupError:
                 break
             try:
-                self._process.wait(patience_s)
+                self._process.wait(timeout_s)
                 break
             except subprocess.TimeoutExpired:
                 continue

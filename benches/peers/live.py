@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Frames made inside the kernel (xdp_live) beside tcpreplay, and how well they keep their gaps,
+"""Frames made in the kernel (xdp_live) compared with tcpreplay, and the accuracy of their gaps,
 over a veth pair.
 
-The receiver is an XDP program that counts and takes the instants of arrival (examples/xdp_sink of
-squall-port-linux), for every sender the same. Two fields vary in Squall's frames; tcpreplay repeats
-its capture (-tK). Rounds take turns, figures are medians, ratios are taken within a round.
+The receiver is an XDP program that counts frames and records their arrival times (examples/xdp_sink
+of squall-port-linux), the same for every sender. Two fields vary in Squall's frames; tcpreplay
+repeats its capture (-tK). Rounds take turns, figures are medians, ratios are taken within a round.
 
     live.py [--rounds 5] [--seconds 3] [--kinds 60,1514] [--gaps 10000,2000] [--realtime] [--out
     FILE]
 
-On a machine that is busy elsewhere, --realtime gives the senders a CPU (chrt -f): pacing then shows
-what it can.
+On a machine with other work, --realtime gives the senders a CPU (chrt -f): only then does pacing
+show its accuracy.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from lab import IP_SINK, MAC_A, MAC_SINK, PORT_A, PORT_B, Lab, Process
 
 RUNS = pathlib.Path(__file__).resolve().parents[1] / "runs"
 TARGET = pathlib.Path(__file__).resolve().parents[2] / "target/release"
-# In front of our own sender; the gaps have no peer here.
+# Prefix of Squall's command only, because the gaps have no peer here.
 PREFIX: list[str] = []
 VARIED = (
     "--vary",
@@ -127,12 +127,12 @@ def measure(lab: Lab, start, kind: str, gap_ns: int | None, seconds: float) -> d
         try:
             time.sleep(1.0)
             cpu, began = tool.cpu_s(), time.monotonic()
-            said = receiver.stdout.read()
+            text = receiver.stdout.read()
             cpu, lasted = tool.cpu_s() - cpu, time.monotonic() - began
-            record = json.loads(said) | {"cpu_cores": cpu / lasted}
+            record = json.loads(text) | {"cpu_cores": cpu / lasted}
             # Without the receiver's program nothing more can leave, and the sender has ended: no
             # sign of anything.
-            return record if record["frames"] else {"error": tool.said().strip()[-300:]}
+            return record if record["frames"] else {"error": tool.output().strip()[-300:]}
         finally:
             tool.stop()
 
@@ -149,9 +149,9 @@ def table(records: list[dict]) -> str:
         {(r["kind"], r["tool"]) for r in speed}, key=lambda k: (int(k[0]), k[1])
     ):
         mine = {r["round"]: r for r in speed if (r["kind"], r["tool"]) == (kind, tool)}
-        ours = {r["round"]: r for r in speed if (r["kind"], r["tool"]) == (kind, "squall xdp_live")}
+        own = {r["round"]: r for r in speed if (r["kind"], r["tool"]) == (kind, "squall xdp_live")}
         ratios = [
-            ours[i]["pps"] / mine[i]["pps"] for i in ours.keys() & mine.keys() if mine[i]["pps"]
+            own[i]["pps"] / mine[i]["pps"] for i in own.keys() & mine.keys() if mine[i]["pps"]
         ]
         octets = [r["octets"] / r["seconds"] * 8e-9 for r in mine.values()]
         kpps = spread([r["pps"] / 1e3 for r in mine.values()], "{:.0f}")

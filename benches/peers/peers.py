@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Squall beside its peers, in one run: top speed and rate accuracy over a veth pair.
+"""Squall compared with its peers, in one run: top speed and rate accuracy over a veth pair.
 
-Each round runs every tool once, one at a time, so that a slow minute of the machine meets all of
-them; figures are medians over the rounds, ratios are taken within a round. What counts is what the
-receiving interface counted and when the receiving kernel saw it, never what a tool says of itself.
+Each round runs every tool once, one at a time, so that a slow minute of the machine affects all of
+them; figures are medians over the rounds, ratios are taken within a round. The figures are the
+counts of the receiving interface and the times at which the receiving kernel saw frames, never a
+tool's own report.
 
     peers.py speed [--kinds 60,imix,1514] [--rounds 5] [--seconds 3] [--tools a,b] [--out FILE]
     peers.py accuracy [--rates 1000,10000,25000,70000,100000] [--rounds 5] [--seconds 10] [--tools
-    a,b] [--out FILE] peers.py table FILE...
+    a,b] [--out FILE]
+    peers.py table FILE...
 
-FILE takes one JSON object a line: the host, then each measurement.
+FILE gets one JSON object per line: the host, then each measurement.
 """
 
 import argparse
@@ -159,13 +161,15 @@ def _accuracy(lab: Lab, tool: Process, pps: int, seconds: float) -> Record:
         "gap_max_us": gaps_us.max(),
         "within_10_percent": float((abs(gaps_us - due_us) <= due_us * 0.1).mean()),
         "cpu_cores": cpu,
-        "capture_dropped": int(next(iter(numbers(tcpdump.said(), "packets dropped by kernel")), 0)),
+        "capture_dropped": int(
+            next(iter(numbers(tcpdump.output(), "packets dropped by kernel")), 0)
+        ),
         "ran_to_the_end": tool.running(),
     }
 
 
 def attempt(start: Callable[[], Process], measure: Callable[[Process], Record]) -> Record:
-    """What `measure` finds of the tool at work; a tool that fails is a record too."""
+    """The result of `measure` for a tool; the failure of a tool is a record too."""
     try:
         tool = start()
     except tools.Unsuited as why:
@@ -175,7 +179,7 @@ def attempt(start: Callable[[], Process], measure: Callable[[Process], Record]) 
     try:
         record = measure(tool)
         if not record.get("ran_to_the_end", True):
-            record = {"error": f"it ended early: {tool.said().strip()[-300:]}"}
+            record = {"error": f"it ended early: {tool.output().strip()[-300:]}"}
     finally:
         tool.stop()
     return {
@@ -207,17 +211,17 @@ def timestamps(capture: pathlib.Path) -> np.ndarray:
 
 
 def numbers(text: str, before: str) -> Iterator[int]:
-    """The numbers that stand before the words `before`."""
+    """The numbers at the start of lines that end with `before`."""
     return (int(line.split()[0]) for line in text.splitlines() if line.endswith(before))
 
 
 def version(name: str) -> str:
-    """What Debian's package of the tool is, or what our own says."""
+    """The version of the tool's Debian package, or of Squall from its own output."""
     if name == "squall":
-        said = subprocess.run(
+        printed = subprocess.run(
             [tools.squall_binary(), "--version"], capture_output=True, text=True, check=False
         )
-        return said.stdout.strip()
+        return printed.stdout.strip()
     path = pathlib.Path(shutil.which(tools.program(name)) or "").resolve()
     owner = subprocess.run(
         ["dpkg", "-S", str(path)], capture_output=True, text=True, check=False
@@ -311,12 +315,10 @@ def spread(found: list[float], form: str) -> str:
 
 
 def ratios(rows: list[Record], tool: str, key: str) -> list[float]:
-    """Ours over the tool's, round by round."""
-    ours = {r["round"]: float(r[key]) for r in rows if r["tool"] == "squall"}
-    theirs = {r["round"]: float(r[key]) for r in rows if r["tool"] == tool}
-    return [
-        ours[round_] / theirs[round_] for round_ in ours.keys() & theirs.keys() if theirs[round_]
-    ]
+    """Squall's figure over the tool's, round by round."""
+    own = {r["round"]: float(r[key]) for r in rows if r["tool"] == "squall"}
+    peer = {r["round"]: float(r[key]) for r in rows if r["tool"] == tool}
+    return [own[round_] / peer[round_] for round_ in own.keys() & peer.keys() if peer[round_]]
 
 
 if __name__ == "__main__":

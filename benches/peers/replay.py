@@ -140,8 +140,8 @@ def speed(
                         str(report),
                         *more,
                     )
-                    told = json.loads(report.read_text())
-                    seconds, flows = told["duration_s"], told["replay"]["flows"]["flows"]
+                    result = json.loads(report.read_text())
+                    seconds, flows = result["duration_s"], result["replay"]["flows"]["flows"]
                 row = {"pps": (lab.received().packets - before) / seconds, "fps": flows / seconds}
                 found.setdefault(name + (" --unique-ip" if unique else ""), []).append(row)
     return found
@@ -178,7 +178,7 @@ def timing(lab: Lab, squall: str, capture: pathlib.Path) -> dict[str, dict[str, 
                 "--json",
                 str(report),
             )
-        # tcpdump forgets what is in a block of its ring that was not handed over yet.
+        # tcpdump loses packets in a block of its ring that the kernel has not handed over yet.
         time.sleep(2.5)
         dump.stop()
         came = stamps(seen)
@@ -223,7 +223,7 @@ def main() -> int:
             PORT_B,
             "600",
         )
-        wait_for(lambda: "ready" in sink.said(), "the XDP program on the peer")
+        wait_for(lambda: "ready" in sink.output(), "the XDP program on the peer")
         found["to an XDP program"] = speed(lab, args.squall, capture, args.loops, args.rounds)
         sink.stop()
         timed = timing(lab, args.squall, slow)
@@ -243,9 +243,9 @@ def main() -> int:
         f"{'own timing, gaps of 2 us to 5 s':32} {'off by':>10} {'p99':>10} {'drift':>10}   said to be late by"
     )
     for name, row in timed.items():
-        said = f"{row['late_us']:.1f} us" if "late_us" in row else "-"
+        late = f"{row['late_us']:.1f} us" if "late_us" in row else "-"
         print(
-            f"{name:32} {row['median_us']:7.1f} us {row['p99_us']:7.1f} us {row['drift_us']:7.1f} us   {said}"
+            f"{name:32} {row['median_us']:7.1f} us {row['p99_us']:7.1f} us {row['drift_us']:7.1f} us   {late}"
         )
     if args.out:
         args.out.write_text(json.dumps({"speed": found, "timing": timed}) + "\n")

@@ -1,7 +1,8 @@
-"""How each tool is made to send UDP frames from vA to nobody, as fast as it goes or at a rate.
+"""Commands with which each tool sends UDP frames from vA to an unused address, at full speed or at
+a rate.
 
 A tool is a function (lab, kind, pps) -> Process; `kind` is a frame length without FCS, or "imix";
-`pps` None is as fast as it goes. All send the same frames (mgen excepted, see there), on one CPU.
+`pps` None is full speed. All send the same frames (except for mgen, see there), on one CPU.
 """
 
 import datetime
@@ -120,7 +121,8 @@ def ostinato(lab: Lab, kind: str, pps: int | None) -> Process:
     drone = lab.sender(
         "drone", env={**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
     )
-    # Its RPC port is on the namespace's loopback: a child of ours goes there and talks to it.
+    # Its RPC port is on the namespace's loopback, so a child process enters the namespace and talks
+    # to it.
     rows = [(60, 7), (590, 4), (1514, 1)] if kind == "imix" else [(int(kind), 1000)]
     for _ in range(50):
         time.sleep(0.2)
@@ -129,7 +131,7 @@ def ostinato(lab: Lab, kind: str, pps: int | None) -> Process:
         if not drone.running():
             break
     drone.stop()
-    raise RuntimeError(f"drone does not answer: {drone.said().strip()[-300:]}")
+    raise RuntimeError(f"drone does not answer: {drone.output().strip()[-300:]}")
 
 
 def mgen(lab: Lab, kind: str, pps: int | None) -> Process:
@@ -167,7 +169,7 @@ ACCURACY: dict[str, Tool] = {
 
 
 def program(tool: str) -> str:
-    """The program behind a tool's name."""
+    """The program that a tool name stands for."""
     name = tool.partition("-")[0]
     return {"squall": squall_binary(), "ostinato": "drone"}.get(name, name)
 
@@ -177,8 +179,8 @@ def installed(tool: str) -> bool:
 
 
 def squall_binary() -> str:
-    beside = pathlib.Path(__file__).resolve().parents[2] / "target/release/squall"
-    return os.environ.get("SQUALL", str(beside))
+    built = pathlib.Path(__file__).resolve().parents[2] / "target/release/squall"
+    return os.environ.get("SQUALL", str(built))
 
 
 def frames(kind: str) -> list[bytes]:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Connections per CPU second of flows whose port several workers play, beside one worker.
+"""Connections per CPU second of flows whose port several workers share, compared with one worker.
 
-Both ends are Squall's, in one process: over a loop, and over a veth pair in a namespace of its own
-by af_packet and af_xdp. The CPU time is that of the workers' threads; over veth a frame is received
-by whoever sends it, in its system call, so it has the kernel's work as well. Rounds take turns,
-ratios are taken within a round. With fewer CPUs than threads the clock says nothing: of that only
-the CPU time is told.
+Squall is both ends, in one process: over a loop, and over a veth pair in a private namespace by
+af_packet and af_xdp. The CPU time is that of the workers' threads. Over veth the sender's system
+call also receives the frame, so that time includes the kernel's work. Rounds take turns, ratios are
+taken within a round. With fewer CPUs than threads, only CPU time is printed, because elapsed time
+then means little.
 
     workers.py [--rounds 5] [--seconds 10] [--workers 1,2] [--kinds loop,af_packet,af_xdp]
                [--users 500] [--out FILE]
@@ -81,7 +81,7 @@ def measure(
 ) -> dict:
     ports, cores = ("loop:w", "loop:w"), workers
     if kind != "loop":
-        # Each port has workers of its own; those of a loop have a queue of both ends.
+        # Each port has workers of its own; workers of a loop have a queue of both ends.
         queues = f",rx_queues={workers}"
         ports, cores = (f"{kind}:vA{queues}", f"{kind}:vB{queues}"), 2 * workers
     argv = (
@@ -103,7 +103,7 @@ def measure(
     run(*map(str, argv))
     read = json.loads(report.read_text())
     shares = [worker["tx_packets"] for worker in read["workers"]]
-    # Of a port: over veth its own workers.
+    # Workers of a port: over veth each end has its own.
     if kind != "loop":
         shares = shares[:workers]
     links = read["flows"]["links"]

@@ -6,7 +6,7 @@ use crate::generate;
 
 /// Commits before it are not judged.
 const BASE: &str = "23792065";
-/// What a line of `git log --oneline` shows on a terminal of 80 columns.
+/// The width that `git log --oneline` leaves for a subject on a terminal of 80 columns.
 const SUBJECT: usize = 72;
 /// A change of more lines, those of generated files left out, says why in its body.
 const LINES: usize = 100;
@@ -64,7 +64,8 @@ fn read(log: &str) -> Vec<Commit> {
         .collect()
 }
 
-/// Of a line of `--numstat`, which has `-` for a file that is no text.
+/// Lines that a line of `--numstat` adds and removes: 0 for generated files and for binary files,
+/// which have `-`.
 fn by_hand(line: &str) -> usize {
     let mut parts = line.split('\t');
     let mut count = || parts.next().and_then(|number| number.parse().ok()).unwrap_or(0);

@@ -1,8 +1,8 @@
-//! What we depend on: licences, sources and versions as `deny.toml` allows them, and nothing that
-//! no code uses.
+//! External dependencies: licenses, sources and versions as `deny.toml` allows them, and no
+//! dependency that is unused.
 //!
-//! `deny.toml` is that of cargo-deny, which reads more of it (advisories, whose database this does
-//! not have). What is here takes a second, and nothing has to be built for it first.
+//! cargo-deny reads the same `deny.toml`, and more of it (advisories, whose database is not here).
+//! This check takes a second instead of a build.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// Of the systems that we build for.
+/// Limited to the target systems of `deny.toml`.
 fn metadata(root: &Path, rules: &Value) -> Result<Value, String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(cargo);
@@ -77,10 +77,10 @@ fn licences(rules: &Value, packages: &[&Value]) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// The allowed licences by which the expression (SPDX) is satisfied; the first choice counts, in
-/// the order of the allowed ones.
+/// The allowed licenses that satisfy `expression` (SPDX). The first choice counts, in the order of
+/// `allowed`.
 fn satisfied<'a>(expression: &str, allowed: &[&'a str]) -> Result<Option<Vec<&'a str>>, String> {
-    // `MIT/Apache-2.0` is how crates said it before SPDX.
+    // Crates wrote `MIT/Apache-2.0` before SPDX.
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
@@ -145,14 +145,14 @@ fn sources(packages: &[&Value]) -> Vec<String> {
     const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
     let other =
         |package: &&&Value| package["source"].as_str().is_some_and(|source| source != REGISTRY);
-    let told = |package: &&Value| {
+    let message = |package: &&Value| {
         format!("{}: comes from {}, expected crates.io", called(package), package["source"])
     };
-    packages.iter().filter(other).map(told).collect()
+    packages.iter().filter(other).map(message).collect()
 }
 
-/// Two versions of a crate are built twice, and are no end of confusion in backtraces. `skip` has
-/// those that we cannot help.
+/// Two versions of a crate are built twice and confuse backtraces. `skip` lists those that cannot
+/// be avoided.
 fn versions(rules: &Value, packages: &[&Value]) -> Vec<String> {
     let mut of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     packages
@@ -224,13 +224,13 @@ fn unused(packages: &[&Value]) -> Result<Vec<String>, String> {
         }
         let ignored = list(&package["metadata"]["cargo-machete"]["ignored"]);
         for dependency in list(&package["dependencies"]) {
-            let said = name(dependency);
+            let dependency_name = name(dependency);
             let used = dependency["rename"]
                 .as_str()
-                .map_or_else(|| library(said), |name| name.replace('-', "_"));
-            if !words.contains(&used) && !ignored.iter().any(|one| one == said) {
+                .map_or_else(|| library(dependency_name), |name| name.replace('-', "_"));
+            if !words.contains(&used) && !ignored.iter().any(|one| one == dependency_name) {
                 wrong.push(format!(
-                    "{}: no code of it uses {said}\n  try: cargo remove {said} -p {}",
+                    "{}: no code of it uses {dependency_name}\n  try: cargo remove {dependency_name} -p {}",
                     name(package),
                     name(package)
                 ));
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expression_of_licences_is_satisfied_by_those_that_are_allowed() {
+    fn an_expression_of_licenses_is_satisfied_by_allowed_ones() {
         let allowed = ["Apache-2.0", "MIT", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"];
         for (expression, expected) in [
             ("MIT", Some(vec!["MIT"])),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn two_versions_and_skips_that_are_needed_no_more_are_told() {
+    fn two_versions_and_unnecessary_skips_are_errors() {
         let package = |name: &str, version: &str| json!({ "name": name, "version": version });
         let all = [
             package("a", "1.0.0"),
@@ -290,8 +290,14 @@ mod tests {
             package("c", "2.0.0"),
         ];
         let rules = json!({ "bans": { "skip": [{ "crate": "a@0.9" }, { "crate": "b@1" }, { "crate": "d@1" }] } });
-        let told = versions(&rules, &all.iter().collect::<Vec<_>>()).join("\n");
-        assert!(told.contains("c: there are") && !told.contains("a: there are"), "{told}");
-        assert!(told.contains("b@1 needs no skip") && told.contains("d@1 needs no skip"), "{told}");
+        let messages = versions(&rules, &all.iter().collect::<Vec<_>>()).join("\n");
+        assert!(
+            messages.contains("c: there are") && !messages.contains("a: there are"),
+            "{messages}"
+        );
+        assert!(
+            messages.contains("b@1 needs no skip") && messages.contains("d@1 needs no skip"),
+            "{messages}"
+        );
     }
 }

@@ -1,5 +1,4 @@
-//! Writes what is defined once, in Rust, to where people and editors look for it; or checks that it
-//! is current.
+//! Writes the files that are generated from definitions in Rust, or checks that they are current.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -38,7 +37,7 @@ fn profile_schema() -> String {
     format!("{:#}\n", squall_profile::schema())
 }
 
-/// What a fuzzer would be long in guessing, in libFuzzer's dictionary form.
+/// Names that a fuzzer would take long to guess, in libFuzzer's dictionary form.
 fn packet_words() -> String {
     let headers = squall_wire::headers().iter().chain(squall_wire::payloads());
     let names = headers.flat_map(|header| {
@@ -62,8 +61,8 @@ fn profile_words() -> String {
     dictionary(words)
 }
 
-/// What programs are written with: instructions, the words in their examples, marks of messages and
-/// what is said over HTTP.
+/// The vocabulary of programs: instructions, the words in their examples, marks of messages and
+/// lines of HTTP.
 fn program_words() -> String {
     let mut words: BTreeSet<String> = squall_apps::Instruction::WORDS
         .iter()

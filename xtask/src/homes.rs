@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 struct Home {
-    /// What is defined, as a message says it.
+    /// The name in messages.
     what: &'static str,
     sign: Sign,
     file: &'static str,
@@ -70,7 +70,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// What `file` defines, though its home is another.
+/// Messages for each helper that `file` defines although its home is another file.
 fn again(file: &str, text: &str) -> Vec<String> {
     // This file has the list.
     let homes = HOMES.iter().filter(|home| {

@@ -1,7 +1,8 @@
-//! Who may know whom. The table is the one of docs/architecture.md, a row of it a row here.
+//! The allowed dependencies between crates: one row here for each row of the table in
+//! docs/architecture.md.
 //!
-//! It is read against `cargo metadata`: direct dependencies, normal and build. Tests may use what
-//! they like.
+//! The check compares them with `cargo metadata`: direct dependencies, normal and build. Tests may
+//! use any crate.
 
 use serde_json::Value;
 use std::path::Path;
@@ -16,7 +17,7 @@ struct Row {
     rows_below: u8,
     /// External crates this row must not use, and why.
     must_not: &'static [(&'static str, &'static [&'static str])],
-    /// What its code must not call (tests aside), and why.
+    /// Calls that the code must not make (tests aside), each with the reason.
     must_not_call: &'static [(&'static str, &'static [&'static str])],
 }
 
@@ -52,8 +53,8 @@ const RUNTIME: (&str, &[&str]) = (
 );
 const CLOCK: (&str, &[&str]) = (
     "time comes in as an argument, so that a test can hold the clock",
-    // `time` may be there for its calendar: of a given instant. That nobody asks it what time it is,
-    // `NOW` checks.
+    // `time` is allowed for its calendar of a given instant; `NOW` checks that no code reads the
+    // clock through it.
     &["quanta", "chrono", "jiff"],
 );
 const HTTP: (&str, &[&str]) = (
@@ -157,7 +158,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 3,
-        // What is said over flows, and how many flows there are.
+        // Messages of applications, and the number of flows.
         crates: &["squall-apps"],
         may_use: &["squall-tcp"],
         rows_below: 3,
@@ -174,7 +175,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 3,
-        // What is said so that rules match; the evaluator examines it.
+        // Conversations that match rules; the evaluator examines them.
         crates: &["squall-attacks"],
         may_use: &[],
         rows_below: 3,
@@ -183,7 +184,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 3,
-        // Who has measured fills in the figures.
+        // Fills in figures that its callers have measured.
         crates: &["squall-report"],
         may_use: &["squall-units", "squall-stats"],
         rows_below: 0,
@@ -192,7 +193,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 3,
-        // All that is sent, of every kind.
+        // Sources of every kind.
         crates: &["squall-plan"],
         may_use: &[
             "squall-tcp",
@@ -208,7 +209,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // Asks for trials and decides; whoever runs them has ports and clocks.
+        // Asks for trials and decides; its callers have ports and clocks.
         crates: &["squall-method"],
         may_use: &["squall-report", "squall-units"],
         rows_below: 0,
@@ -243,7 +244,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // What needs no run: whole files, the language of their filters, and what they cost.
+        // Work without a run: whole files, the language of their filters, and its cost.
         crates: &["squall-offline"],
         may_use: &["squall-port-linux", "squall-machine"],
         rows_below: 4,
@@ -260,7 +261,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
-        // What a run leaves behind, as a report.
+        // From the outcome of a run to its report.
         crates: &["squall-record"],
         may_use: &["squall-engine", "squall-capture"],
         rows_below: 4,
@@ -286,7 +287,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // A run for those who are asked by others when its streams start and stop.
+        // A run for servers whose clients start and stop its streams.
         crates: &["squall-control"],
         may_use: &[],
         rows_below: 6,
@@ -313,7 +314,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // What a run is to OTG, and the translation of its messages; what carries them is above.
+        // OTG's view of a run, and the translation of its messages. Transport is above.
         crates: &["squall-otg", "squall-trex"],
         may_use: &["squall-control"],
         rows_below: 6,
@@ -322,7 +323,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // A session sends; what captures is other people's programs.
+        // A session sends; the programs that capture are external.
         crates: &["squall-compare"],
         may_use: &[
             "squall",
@@ -386,7 +387,7 @@ const TABLE: &[Row] = &[
     Row {
         number: 7,
         crates: &["squall-py"],
-        // Of the editor what writes a profile as Python.
+        // The part of the editor that writes a profile as Python.
         may_use: &[
             "squall",
             "squall-units",
@@ -483,7 +484,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// Crates that the table names and nobody has.
+/// Crates in the table that are not in the workspace.
 fn unknown(packages: &[Package]) -> Vec<String> {
     let named = TABLE.iter().flat_map(|row| row.crates.iter().chain(row.may_use));
     let mut unknown: Vec<_> =
@@ -498,7 +499,7 @@ fn unknown(packages: &[Package]) -> Vec<String> {
 
 struct Package {
     name: String,
-    /// It lies in crates/; what lies elsewhere (this program, the benches) may use everything.
+    /// Whether it lies in crates/. Other packages (this program, the benches) may use every crate.
     layered: bool,
     dependencies: Vec<String>,
     /// The root file of each library and binary.
@@ -604,7 +605,7 @@ fn over_budget(name: &str, lines: usize) -> Option<String> {
     (lines > *most).then(|| format!("{name}: {lines} lines, expected at most {most}\n  {what}"))
 }
 
-/// Of its libraries and binaries, without tests.
+/// Lines of libraries and binaries, without tests.
 fn lines(package: &Package) -> Result<usize, String> {
     let mut lines = 0;
     for root in &package.roots {

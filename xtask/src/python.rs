@@ -20,7 +20,7 @@ from ._values import Arrays, ByName, Streams
 
 "#;
 
-/// Lists whose items are found by name, too, and what they are in Python.
+/// Lists whose items can also be looked up by name, and their class in Python.
 const BY_NAME: &[(&str, &str)] = &[
     ("Report.ports", "ByName"),
     ("Report.streams", "Streams"),
@@ -31,7 +31,7 @@ const BY_NAME: &[(&str, &str)] = &[
     ("ReceivedFlowsReport.sources", "ByName"),
 ];
 
-/// What Python adds by hand: methods, in python/squall/_methods.py.
+/// Methods that Python adds by hand, in python/squall/_methods.py.
 const METHODS: &[(&str, &str)] = &[
     ("Distribution", "DistributionMethods"),
     ("ReceivedFlowsReport", "ColumnMethods"),
@@ -41,10 +41,10 @@ const METHODS: &[(&str, &str)] = &[
 /// Classes that are extended by hand, and their names here.
 const EXTENDED: &[(&str, &str)] = &[("Report", "ReportFigures"), ("Info", "InfoFigures")];
 
-/// What is built on demand, by hand.
+/// Properties built on demand, by hand.
 const LEFT_OUT: &[&str] = &["Report.series"];
 
-/// Words of Python's, and what stands for them.
+/// Keywords of Python, and the names used instead.
 const RENAMED: &[(&str, &str)] = &[("from", "start"), ("to", "end")];
 
 /// Samples that there are as columns, too.
@@ -68,7 +68,7 @@ from typing import Literal, TypedDict
 __all__ = ["CaptureOptions", "RunOptions"]
 "#;
 
-/// What Python takes for a type of an option, or for one option.
+/// Python's annotation for the arguments that set an option, by type or by option.
 const TAKEN: &[(&str, &str)] = &[
     ("Time", "float | str | datetime.timedelta"),
     ("Multiplier", "float | str"),
@@ -110,11 +110,11 @@ class Table:
     """A table of a profile."""
 "#;
 
-/// Of Python's class of a profile: what can be given without its name, before all else.
+/// Arguments of Python's class of a profile that can be given by position, before all others.
 const POSITIONAL: [&str; 2] = ["ports", "stream"];
 
-/// Tables that are classes of Python, where a profile has them, and what else is to be said of them.
-/// All other tables are mappings.
+/// Tables that are classes in Python: class, table, and the end of its docstring. All other tables
+/// are mappings.
 const TABLES: &[(&str, &str, &str)] = &[
     ("Vary", "stream.vary", "`vary` is a shorter way to write it."),
     ("Stream", "stream", STREAM_EXAMPLE),
@@ -145,7 +145,7 @@ const TEMPLATE_EXAMPLE: &str = r#"Examples
 ...     client=['send "ping"', "recv 4"], server=["recv 4", 'send "pong"'],
 ... )"#;
 
-/// What Python takes for a key of a profile, or for a kind of its values.
+/// Python's annotation for the arguments that set a key of a profile, by key or by kind of value.
 const KEYS: &[(&str, &str)] = &[
     ("Profile.ports", "dict[str, str]"),
     ("Profile.packets", "int | str"),
@@ -279,7 +279,7 @@ fn key(of: &str, field: &Field) -> Attribute {
     Attribute { name: field.name.clone(), words: hint.clone(), hint, doc, array: false }
 }
 
-/// What Python takes for a value of a profile.
+/// Python's annotation for an argument that sets a value of a profile.
 fn given(is: &Type) -> String {
     match is {
         Type::Text => "str".into(),
@@ -387,7 +387,7 @@ fn class(name: &str, definition: &Definition, fields: &[Field], all: &[Definitio
     let arrays = fields.iter().any(|field| field.array);
     let mut bases: Vec<_> = instead(METHODS, of).into_iter().collect();
     bases.extend(arrays.then_some("Arrays"));
-    // What extends a class says itself what is equal.
+    // A subclass defines its own equality.
     let mut out = head(name, &bases, arrays || name != of);
     docstring(&mut out, &definition.doc, &fields, of);
     for Attribute { name, hint, array, .. } in &fields {
@@ -488,7 +488,7 @@ fn shape<'a>(name: &str, all: &'a [Definition]) -> &'a Shape {
     &all.iter().find(|known| known.name == name).expect("a schema has what it refers to").shape
 }
 
-/// What the text of an enum may be.
+/// The allowed texts of an enum.
 fn values(is: &Type, all: &[Definition]) -> Option<String> {
     let name = match is {
         Type::Named(name) => name,
@@ -509,7 +509,7 @@ fn clause(sentence: &str) -> String {
     letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
 }
 
-/// Markdown of Rust's comments as numpydoc has it. What JSON calls `null` is Python's None.
+/// Converts Markdown of Rust's comments to numpydoc. JSON's `null` becomes Python's None.
 fn rst(text: &str) -> String {
     types::without_links(text).replace('`', "``").replace("``null``", "None")
 }

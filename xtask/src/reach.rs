@@ -124,7 +124,7 @@ fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What is tried, where a patch has no profile of its own: lines that begin with `| `.
+/// Where a patch has no sample profile of its own (lines that begin with `| `), this one is tried.
 const PROFILE: &str = "\
 ports.A = \"loop:reach\"
 duration = \"100 ms\"
@@ -143,7 +143,8 @@ pub fn build(root: &Path) -> Result<Vec<String>, String> {
     let files = tidy::files(root)?;
     let mut wrong = vec![];
     for sample in SAMPLES {
-        // Not in the repository itself, whose files may have changes; nor anew, for the compiler.
+        // Not in the repository itself, because its files may have changes; and always in the same
+        // folder, so that the compiler's work is kept.
         copy(root, &tree, &files)?;
         let patch = patch(root, sample.name);
         let applied = git_apply(&tree, &["-C1"], &patch)?;
@@ -191,7 +192,7 @@ fn tried(tree: &Path, work: &Path, patch: &Path) -> Result<(), String> {
     }
 }
 
-/// What stands before the first diff.
+/// The lines before the first diff.
 fn head(patch: &str) -> impl Iterator<Item = &str> {
     patch.lines().take_while(|line| !line.starts_with("diff --git"))
 }
@@ -204,7 +205,7 @@ fn done(command: &mut Command) -> Result<Output, String> {
     }
 }
 
-/// Files that are the same stay as they are: with their times, cargo knows that too.
+/// Leaves equal files alone: cargo compares modification times, and would rebuild their crates.
 fn copy(from: &Path, to: &Path, files: &[String]) -> Result<(), String> {
     for file in files {
         let (from, to) = (from.join(file), to.join(file));

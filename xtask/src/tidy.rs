@@ -1,10 +1,7 @@
-//! What must not be in a file of the repository: unfinished marks, paths of one machine, links that
-//! lead nowhere.
+//! Marks of unfinished work, paths of one machine, and links to files that do not exist.
 
 use std::path::Path;
 use std::process::Command;
-
-use crate::words::Words;
 
 /// Split, so that this file does not find itself.
 const FORBIDDEN: &[(&str, &str)] = &[
@@ -14,7 +11,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
 ];
 
 pub fn check(root: &Path) -> Result<Vec<String>, String> {
-    let (mut wrong, words) = (vec![], Words::read(root)?);
+    let mut wrong = vec![];
     let files = files(root)?;
     let untested: Vec<&str> = files
         .iter()
@@ -25,13 +22,8 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
         })
         .collect();
     for file in &files {
-        // What is no text holds no words: captures, fuzz seeds.
+        // Captures and fuzz seeds are not text.
         let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };
-        if Words::covers(file) {
-            for (line, phrase) in words.find(&text) {
-                wrong.push(format!("{file}:{line}: \"{phrase}\"\n  see docs/style-words.md"));
-            }
-        }
         if file.ends_with(".rs")
             && untested.iter().any(|folder| file.starts_with(&format!("{folder}src/")))
         {

@@ -23,7 +23,7 @@ pub enum Shape {
 pub struct Field {
     pub name: String,
     pub doc: Vec<String>,
-    /// What the schema calls this kind of value: `Time`.
+    /// The name of this kind of value in the schema: `Time`.
     pub kind: Option<String>,
     pub is: Type,
 }
@@ -36,7 +36,7 @@ pub enum Type {
     Truth,
     /// One of these texts.
     Words(Vec<String>),
-    /// Of this name.
+    /// The definition of this name.
     Named(String),
     List(Box<Type>),
     Tuple(Vec<Type>),
@@ -47,7 +47,7 @@ pub enum Type {
     Unknown,
 }
 
-/// The root, if it has a title, and what it refers to.
+/// The root, if it has a title, and the definitions that it refers to.
 pub fn of_schema(schema: &Value) -> Vec<Definition> {
     let title = schema["title"].as_str().map(|title| definition(title, schema));
     let definitions = schema["$defs"].as_object().into_iter().flatten();
@@ -77,7 +77,8 @@ fn tables(schema: &Value, found: &mut Vec<Definition>) {
     }
 }
 
-/// What the answers of an OpenAPI document refer to. What only requests refer to is not there.
+/// The definitions that answers of an OpenAPI document refer to. Those of requests alone are left
+/// out.
 pub fn of_answers(openapi: &Value) -> Vec<Definition> {
     let schemas = openapi["components"]["schemas"].as_object().expect("OpenAPI has components");
     let mut wanted = Vec::new();
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_optional_is_so_however_the_schema_says_it() {
+    fn each_way_to_write_an_optional_value_is_read() {
         let optional = |is| Type::Optional(Box::new(is));
         assert_eq!(type_of(&json!({ "type": ["integer", "null"] })), optional(Type::Integer));
         let reference = json!({ "anyOf": [{ "$ref": "#/$defs/Host" }, { "type": "null" }] });

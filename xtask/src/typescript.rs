@@ -1,5 +1,5 @@
-//! What the daemon answers and takes, as TypeScript of the page: answers from the OpenAPI document,
-//! profiles from their schema.
+//! The daemon's answers and requests, as types of TypeScript for the page: answers from the OpenAPI
+//! document, profiles from their schema.
 
 use serde_json::Value;
 
@@ -62,8 +62,8 @@ fn profiles(out: &mut String) {
     }
 }
 
-/// What a form can put into a profile. Where there is a table among the forms of a value, it is what
-/// somebody typed, and the daemon checks it.
+/// The type of a value that a form can put into a profile. A value that may be a table comes from a
+/// text field, and the daemon checks it.
 fn taken(is: &Type) -> String {
     match is {
         Type::Either(types) if types.iter().any(|is| matches!(is, Type::Named(_))) => {

@@ -1,16 +1,16 @@
-//! What a second worker adds: `squall-bench cores`.
+//! The gain from a second worker: `squall-bench cores`.
 //!
-//! On a machine that others use too, frames a second say little. So beside them stands what the
-//! workers would do with a CPU of their own each: the frames of each over its CPU time, added up.
-//! Where workers got into each other's way (cache lines that go to and fro), a frame would cost
-//! more CPU time with two of them, and that figure would not double.
+//! On a machine that other programs use too, frames per second mean little. So this also prints the
+//! rate that each worker would reach with a CPU of its own: its frames over its CPU time, summed
+//! over the workers. Contention (cache lines that move between cores) would raise the CPU time of a
+//! frame with two workers, and that sum would not double.
 
 use squall::{Profile, Session, report::Report};
 use squall_units::median;
 
 /// Odd, so that there is a median; with one worker and with two by turns.
 const ROUNDS: usize = 7;
-/// Long beside the 20 ms in which workers wait for the start, which is CPU time too.
+/// Long compared with the 20 ms in which workers wait for the start, which count as CPU time too.
 const SECONDS: f64 = 1.5;
 
 /// Prints frames a second and a CPU second, and their ratios.

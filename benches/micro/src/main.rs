@@ -1,10 +1,10 @@
-//! What a frame costs, in nanoseconds and in cycles of the CPU's time stamp counter:
-//! `squall-bench [fill|engine|receive|loop|flows|clock|cores] [--frames N] [--json]`.
+//! The cost of a frame, in nanoseconds and in cycles of the CPU's time stamp counter: `squall-bench
+//! [fill|engine|receive|loop|flows|clock|cores] [--frames N] [--json]`.
 //!
-//! CPU time, so that other programs on the machine count little; medians of nine runs, after one to
-//! warm up. `--once CASE N` makes N frames of one case and nothing else, or as many as it comes to in
-//! the time of N, and prints how many, so that `valgrind --tool=callgrind` can count instructions:
-//! the difference between two N is what frames cost.
+//! Figures are CPU time, so that other programs on the machine count little; medians of nine runs,
+//! after one to warm up. `--once CASE N` makes N frames of one case and nothing else (flows: as
+//! many as take the time of N) and prints their number, so that `valgrind --tool=callgrind` can
+//! count instructions: the difference between two N is the cost of the frames.
 #![forbid(unsafe_code)]
 
 mod cores;
@@ -70,13 +70,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What this thread has used of its CPU.
+/// The CPU time of this thread.
 fn cpu_ns() -> u64 {
     let used = clock_gettime(ClockId::ThreadCPUTime);
     used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
-/// Of the time stamp counter; 0 where there is none.
+/// The rate of the time stamp counter; 0 where there is none.
 fn counter_ghz() -> f64 {
     #[cfg(target_arch = "x86_64")]
     {
@@ -94,7 +94,7 @@ type Cost = Result<Made, Box<dyn std::error::Error>>;
 struct Made {
     /// Frames, flows or readings.
     frames: u64,
-    /// What each took, in nanoseconds.
+    /// Nanoseconds per item.
     ns: f64,
 }
 
@@ -238,7 +238,7 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
         serde_json::json!({"field": "udp.sport", "op": "increment", "min": 1024, "max": 65535}),
     ];
     // Frames that repeat after 1,024.
-    let soon = serde_json::json!([
+    let repeating = serde_json::json!([
         {"field": "ipv4.src", "op": "increment", "min": "16.0.0.0", "max": "16.0.0.255"},
         {"field": "udp.sport", "op": "increment", "min": 1024, "max": 2047},
     ]);
@@ -246,13 +246,12 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
         let mut stream = serde_json::json!({"name": format!("s{i}"), "packet": "eth/ipv4/udp", "size": 64, "rate": rate});
         match vars {
             0 => {}
-            3 => stream["vary"] = soon.clone(),
+            3 => stream["vary"] = repeating.clone(),
             _ => stream["vary"] = vary[..vars].into(),
         }
         stream
     };
-    // By time, not by count: with a count, streams keep their exact order however far behind they
-    // are.
+    // By time, not by count: with a count, streams keep their exact order however late they are.
     let profile = serde_json::json!({
         "ports": {"A": "null:"},
         "duration": frames as f64 * 20e-9,
@@ -328,7 +327,7 @@ fn receive(signed: bool, frames: u64) -> Cost {
     let mut meta = [TxMeta { len: 60, ..TxMeta::default() }; BATCH];
     let (mut cursor, mut scratch) = (program.cursor(0, 1, 1), Scratch::default());
     let run = Run { start: 0, count: BATCH };
-    // So many batches between two looks at the clock, which takes as long as some frames do.
+    // Batches between two readings of the clock: one reading takes as long as some frames do.
     let mut batches = vec![Vec::new(); 16];
     let mut receiver = Receiver::new(&Measure::default());
     let (mut now, mut spent) = (0, 0);
