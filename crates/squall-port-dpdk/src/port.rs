@@ -188,8 +188,7 @@ impl DpdkTx {
     #[cold]
     fn full(&mut self) -> Result<usize, SendError> {
         self.blocked += 1;
-        // The driver reads device registers for the link's state: not in each of a million calls
-        // per second.
+        // Not in each call, because the driver reads device registers for the link's state.
         if self.blocked.is_multiple_of(1024) && self.device.refresh_link() == LinkState::Lost {
             return Err(SendError::Port(self.device.link.error()));
         }
