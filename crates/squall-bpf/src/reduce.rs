@@ -648,7 +648,7 @@ mod tests {
         program.extend([insn(0x06, 7), insn(0x16, 0), insn(0x06, 0)]);
         // Jumps past the end go to one of the returns.
         for (at, insn) in program.iter_mut().enumerate().take(body) {
-            let max_states = (body + 1 - at) as u32;
+            let most = (body + 1 - at) as u32;
             if insn.code == 0x05 {
                 insn.k = insn.k.min(most);
             } else if insn.code & 7 == JMP {
