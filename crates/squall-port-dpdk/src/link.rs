@@ -1,4 +1,4 @@
-//! Watches a device's link: few drivers tell of changes, so a thread asks.
+//! Watches a device's link: few drivers notify of changes, so a thread polls.
 
 use std::{
     sync::{
@@ -11,9 +11,9 @@ use std::{
 
 use crate::device::Device;
 
-const ASK_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Asks until it is dropped.
+/// Polls until dropped.
 pub struct LinkWatch {
     thread: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
@@ -22,10 +22,10 @@ impl LinkWatch {
     pub fn start(device: &Arc<Device>) -> std::io::Result<Self> {
         let (end, ended) = mpsc::channel::<()>();
         let device = device.clone();
-        device.look();
+        device.refresh_link();
         let work = move || {
-            while ended.recv_timeout(ASK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                device.look();
+            while ended.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                device.refresh_link();
             }
         };
         let thread = thread::Builder::new().name("squall-link".into()).spawn(work)?;
