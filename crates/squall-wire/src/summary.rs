@@ -1,4 +1,4 @@
-//! A frame in one line.
+//! One-line summary of a frame.
 
 use crate::bits::get;
 use crate::describe;
@@ -9,11 +9,11 @@ use crate::link::{self, ETHERNET, Inner};
 use crate::options::{OptionForm, OptionSet};
 use crate::packet::Opt;
 
-/// A length field cannot make more of a packet that was cut than this.
+/// Limit of zeros added for a truncated packet, whatever its length fields contain.
 const MAX_LEN: usize = 256 << 10;
 
-/// A packet of any link in one line, in the manner of `tcpdump -n`: `octets` are what was captured
-/// of `wire_len`, `link_type` is a number of the tcpdump.org list of link-layer header types.
+/// A packet of any link in one line, in the manner of `tcpdump -n`. `octets` were captured of
+/// `wire_len`; `link_type` is a number of the tcpdump.org list of link-layer header types.
 ///
 /// ```
 /// // BSD loopback, and of the IP packet 24 octets of 60: no port of TCP is whole but the first.
@@ -31,26 +31,26 @@ pub fn summary(link_type: u16, octets: &[u8], wire_len: usize) -> String {
         return packet(octets, 0..octets.len(), wire_len, crate::build::link());
     }
     match link::inner(link_type, octets) {
-        Ok(inner) => behind_link(octets, inner, wire_len),
+        Ok(inner) => after_link(octets, inner, wire_len),
         Err(what) => format!("{what}, length {wire_len}"),
     }
 }
 
-/// What the link's header brings.
-pub(crate) fn behind_link(octets: &[u8], inner: Inner, wire_len: usize) -> String {
-    let Inner { ethertype, octets: range, says, .. } = inner;
+/// Summarizes the content of a link.
+pub(crate) fn after_link(octets: &[u8], inner: Inner, wire_len: usize) -> String {
+    let Inner { ethertype, octets: range, prefix, .. } = inner;
     match by_ethertype(ethertype) {
-        Some(first) => says + &packet(octets, range, wire_len, first),
+        Some(first) => prefix + &packet(octets, range, wire_len, first),
         None => {
             let len = wire_len - range.start.min(wire_len);
             let other = || format!("ethertype {ethertype:#06x}, length {len}");
-            says + &describe::ethertype(ethertype, &octets[range]).unwrap_or_else(other)
+            prefix + &describe::ethertype(ethertype, &octets[range]).unwrap_or_else(other)
         }
     }
 }
 
-/// The lengths are those on the wire: what was not captured is taken for zeros, and no header is
-/// looked for in it.
+/// Summarizes a frame. Lengths are those on the wire: uncaptured octets count as zeros, and contain
+/// no headers.
 fn packet(
     octets: &[u8],
     range: std::ops::Range<usize>,
@@ -59,13 +59,13 @@ fn packet(
 ) -> String {
     let known = range.end;
     let mut bytes = octets.to_vec();
-    // An FCS or what follows an aggregate's first packet is no part of it.
+    // An FCS, or the further packets of an aggregate, do not belong to it.
     let end = if known == octets.len() { wire_len.clamp(known, MAX_LEN.max(known)) } else { known };
     bytes.resize(end.max(bytes.len()), 0);
     let (frame, _, next) = headers(bytes, range.start..end, known, Some(first));
     let mut line = frame.summary();
     if let Some(header) = next.filter(|next| known < end && next.proto != Proto::Plain) {
-        // What the last layer says of what follows is then of nothing.
+        // No layer is left to describe the next protocol.
         if frame.layers.is_empty() {
             line.clear();
         }
@@ -90,7 +90,7 @@ impl Frame {
     /// );
     /// ```
     pub fn summary(&self) -> String {
-        // What tcpdump says of these is said of the octets behind the header in front.
+        // tcpdump's text for these refers to the octets after the preceding header.
         if let Some(first) = self.layers.iter().position(|layer| layer.header.proto == Proto::Plain)
         {
             let mut front = self.clone();
@@ -117,7 +117,7 @@ impl Frame {
         line
     }
 
-    /// What layer `i` adds to the line; the last one adds the length.
+    /// The part of layer `i`; the last one adds the length.
     fn part(&self, i: usize) -> String {
         let layer = &self.layers[i];
         let header = layer.header;
@@ -149,7 +149,7 @@ impl Frame {
         }
     }
 
-    /// What follows is part of what an error is about, and was said.
+    /// The following layer belongs to the packet that an error quotes, which is already described.
     fn ends_line(&self, i: usize) -> bool {
         let next = self.layers.get(i + 1);
         self.layers[i].header.proto == Proto::Icmp
@@ -158,7 +158,7 @@ impl Frame {
             })
     }
 
-    /// What follows is the middle of a packet, whatever it was built from.
+    /// The following octets are the middle of a packet.
     fn is_later_fragment(&self, i: usize) -> bool {
         self.layers[i].header.proto == Proto::Ipv4 && self.number(i, "frag") != 0
     }
@@ -168,7 +168,7 @@ impl Frame {
         format!("vlan {}, p {}{dei}, ", self.number(i, "id"), self.number(i, "pcp"))
     }
 
-    /// What stands behind Ethernet or a tag and is no header of the table.
+    /// The part for a protocol outside the table, after Ethernet or a tag.
     fn described(&self, i: usize) -> Option<String> {
         let at = self.layers[i].offset + self.layers[i].len;
         describe::ethertype(self.number(i, "type") as u16, &self.bytes[at..])
@@ -178,7 +178,7 @@ impl Frame {
         (self.number(i, "sport") as u16, self.number(i, "dport") as u16)
     }
 
-    /// An error that layer `i` reports of the packet whose header is layer `about`.
+    /// The error of layer `i` about the packet whose header is layer `about`.
     fn icmp_error(&self, i: usize, about: usize) -> Option<String> {
         let (kind, code, to) =
             (self.number(i, "type"), self.number(i, "code"), self.text(about, "dst"));
@@ -285,9 +285,9 @@ impl Frame {
 struct Part<'a> {
     frame: &'a Frame,
     i: usize,
-    /// No layer follows it.
+    /// It is the last layer.
     last: bool,
-    /// Octets after its header, and with it, without what pads the frame.
+    /// Octets after its header, and with it, without padding of the frame.
     behind: usize,
     whole: usize,
 }
@@ -363,7 +363,7 @@ impl Part<'_> {
         let behind = self.behind;
         let v4 = self.proto() == Proto::Ipv4;
         let (name, next) = if v4 { ("IP", "protocol") } else { ("IP6", "next") };
-        // The ports stand behind the addresses, wherever the extension headers end.
+        // The ports follow the addresses, wherever the extension headers end.
         let fragment = self.frame.is_later_fragment(self.i);
         let ports = self.frame.layers[self.i + 1..]
             .iter()
@@ -463,7 +463,7 @@ impl Part<'_> {
             8 => format!("echo request, id {}, seq {}", self.number("id"), self.number("seq")),
             _ => format!("{} code {}", self.text("type"), self.number("code")),
         };
-        // Of an error, the packet that met it.
+        // For an error, the packet that caused it.
         let about = (!self.last && self.frame.layers[self.i + 1].header.proto == Proto::Ipv4)
             .then_some(self.i + 1);
         match about.and_then(|about| self.frame.icmp_error(self.i, about)) {

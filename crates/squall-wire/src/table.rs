@@ -1,4 +1,4 @@
-//! The headers themselves.
+//! The rows of the table of headers.
 
 use crate::{
     header::{Extent, FieldDef, FieldKind, FieldKind::*, HeaderDef, PLAIN, Presence, Proto, Space},
@@ -87,18 +87,18 @@ pub(crate) static PAYLOADS: &[&HeaderDef] = &[
 
 pub(crate) const MAC_1: u128 = 0x0200_0000_0001;
 pub(crate) const MAC_2: u128 = 0x0200_0000_0002;
-/// The ranges for benchmarking: 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180).
+/// Ranges for benchmarking: 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180).
 const IP_1: u128 = 0xc612_0001;
 const IP_2: u128 = 0xc613_0001;
 const IP6_1: u128 = 0x2001_0002 << 96 | 1;
 const IP6_2: u128 = 0x2001_0002 << 96 | 2;
-/// For local experiments (IEEE 802) and for experiments (RFC 3692): what no header names.
+/// For local experiments (IEEE 802) and for experiments (RFC 3692): payload without a number.
 const ETHERTYPE_TEST: u128 = 0x88b5;
 const PROTOCOL_TEST: u128 = 253;
 
 pub(crate) const NUMBER: FieldKind = Number(&[]);
 
-/// 802.1Q's tag and 802.1ad's.
+/// TPIDs of 802.1Q and 802.1ad.
 pub(crate) const TPID_C: u64 = 0x8100;
 pub(crate) const TPID_S: u64 = 0x88a8;
 
@@ -1046,7 +1046,7 @@ static TRUNCATE: HeaderDef = payload(
 );
 
 impl OptionSet {
-    /// What may stand in the list beside `hex(...)`.
+    /// Options of the list in addition to `hex(...)`.
     pub fn defs(self) -> &'static [OptionDef] {
         use OptionForm::*;
         match self {
