@@ -65,7 +65,7 @@ import os
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
-__all__ = ["CaptureOptions", "RunOptions"]
+__all__ = ["CaptureOptions", "FlowOptions", "RunOptions"]
 "#;
 
 /// What Python takes for a type of an option, or for one option.
