@@ -65,7 +65,7 @@ import os
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
-__all__ = ["CaptureOptions", "RunOptions"]
+__all__ = ["CaptureOptions", "FlowOptions", "RunOptions"]
 "#;
 
 /// Python's annotation for the arguments that set an option, by type or by option.

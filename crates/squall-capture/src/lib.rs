@@ -153,9 +153,11 @@ impl FromStr for OnFull {
             None if text == "drop-newest" => return Ok(Self::DropNewest),
             None if text == "drop-oldest" => return Ok(Self::DropOldest),
             None if text == "truncate" => return Ok(Self::Truncate(128)),
+            None if text == "wait" => return Ok(Self::Wait),
             Some(("truncate", octets)) => octets.parse().ok(),
             _ => {
-                let expected = "expected drop-newest, drop-oldest, truncate or truncate:OCTETS";
+                let expected =
+                    "expected drop-newest, drop-oldest, truncate, truncate:OCTETS or wait";
                 return Err(expected.into());
             }
         };

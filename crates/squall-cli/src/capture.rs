@@ -5,16 +5,13 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{
-    Arg, ValueEnum,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
+use clap::{Arg, ValueEnum, builder::PossibleValuesParser};
 use squall::{
-    Capture, Error, Session,
+    Error, Session,
     report::{CaptureReport, Report},
 };
-use squall_capture::{Compression, GsoFrames, OnFull, PreTrigger, Print, Rotate, Stamp};
-use squall_options::CaptureOptions;
+use squall_capture::{Compression, OnFull, Rotate, Stamp};
+use squall_options::{CaptureOptions, Time};
 use squall_report::render::{self, human};
 use squall_units::{Nanos, parse_octets};
 
@@ -64,18 +61,18 @@ pub struct Args {
     print: bool,
     /// Begin each line with a time: clock, date (UTC), epoch, relative or delta (seconds), or none
     /// [default: clock]
-    #[arg(long, value_name = "STAMP", value_parser = stamps(), hide_possible_values = true)]
-    print_time: Option<Stamp>,
+    #[arg(long, value_name = "STAMP", value_parser = PossibleValuesParser::new(Stamp::NAMES), hide_possible_values = true)]
+    print_time: Option<String>,
     /// Cut GSO frames (several frames that the kernel or the NIC has joined) into the frames of the
     /// wire, or keep them
     #[arg(
         long,
-        value_enum,
         value_name = "cut|keep",
+        value_parser = PossibleValuesParser::new(["cut", "keep"]),
         default_value = "cut",
         hide_possible_values = true
     )]
-    gso_frames: Joined,
+    gso_frames: String,
     #[command(flatten)]
     options: Options<OfCaptures>,
     #[command(flatten)]
@@ -140,7 +137,8 @@ struct MemoryArgs {
     buffer: u64,
     /// When the buffer is full because the file is slower than the wire: drop-newest (lose new
     /// packets), drop-oldest (lose the packets that have waited longest), truncate[:OCTETS] (from
-    /// half full on, keep 128 octets of each packet) [default: drop-newest]
+    /// half full on, keep 128 octets of each packet), wait (leave the loss to the port) [default:
+    /// drop-newest]
     #[arg(long, value_name = "POLICY", value_parser = as_said::<OnFull>)]
     on_full: Option<String>,
     /// Write nothing until a trigger comes, then start this long before it, as far as the buffer
@@ -161,12 +159,6 @@ enum Direction {
     Out,
     #[value(alias = "inout")]
     Both,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Joined {
-    Cut,
-    Keep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -203,15 +195,9 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
     // A run that only receives is ended by who watches it.
     let mut run = args.options.run.clone();
     let after = run.duration.take();
-    let session = Session {
-        command: command_line(),
-        capture: Some(Capture {
-            options: options(args)?,
-            trigger: args.memory.trigger.clone(),
-            beside: false,
-        }),
-        ..Session::new(squall_machine::ports::listening(&ports)?).with(run)?
-    };
+    run.capture = Some(options(args)?);
+    let session =
+        Session::new(squall_machine::ports::listening(&ports)?).with(run)?.command(command_line());
     let end = End {
         after_s: after.map(|time| time.0.as_secs_f64()),
         triggered: args.memory.pre_trigger.is_some(),
@@ -237,7 +223,7 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
     )
 }
 
-fn options(args: &Args) -> Result<squall_capture::Options, Error> {
+fn options(args: &Args) -> Result<CaptureOptions, Error> {
     let name =
         args.write.as_ref().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
     let prints = args.print || args.write.is_none();
@@ -273,11 +259,12 @@ fn options(args: &Args) -> Result<squall_capture::Options, Error> {
         ));
     }
     let memory = &args.memory;
-    let asked = CaptureOptions {
+    let mut options = CaptureOptions {
         file: args.write.clone(),
         snaplen: args.snaplen,
         packets: args.end.count,
         octets: args.end.size,
+        files: args.end.files,
         rotate_octets: rotate.octets,
         rotate_s: rotate.time.map(Nanos::as_secs_f64),
         rotate_packets: rotate.packets,
@@ -289,34 +276,24 @@ fn options(args: &Args) -> Result<squall_capture::Options, Error> {
         }),
         buffer: Some(memory.buffer),
         on_full: memory.on_full.clone(),
+        gso_frames: Some(args.gso_frames.clone()),
+        flush: Some(files.packet_buffered),
+        pre_trigger: memory.pre_trigger.map(Time),
+        trigger: memory.trigger.clone(),
+        post_trigger: memory.post_trigger.map(Time),
+        print: prints.then(|| args.print_time.clone().unwrap_or_else(|| "clock".into())),
     };
-    let mut options = squall::capture::options(&asked)?;
     if files.precision == Some(Precision::Us) {
-        if options.format == squall_capture::Format::Pcapng {
+        if squall::capture::options(&options)?.format == squall_capture::Format::Pcapng {
             return Err(Error::Usage(
                 "--precision us needs a pcap; a pcapng has nanoseconds\n  try --format pcap, or \
                  leave it out"
                     .into(),
             ));
         }
-        options.format = squall_capture::Format::Pcap { nanoseconds: false };
+        options.format = Some("pcap-us".into());
     }
-    options.stop.files = args.end.files;
-    Ok(squall_capture::Options {
-        directed: args.direction.is_some_and(|direction| direction != Direction::In),
-        gso_frames: match args.gso_frames {
-            Joined::Cut => GsoFrames::Cut,
-            Joined::Keep => GsoFrames::Keep,
-        },
-        pre_trigger: memory.pre_trigger.map(|keep| PreTrigger {
-            keep,
-            after: memory.post_trigger,
-            filters: Vec::new(),
-        }),
-        print: prints.then_some(Print { stamp: args.print_time.unwrap_or_default() }),
-        flush: files.packet_buffered,
-        ..options
-    })
+    Ok(options)
 }
 
 /// The address of a port that gives packets of `direction`.
@@ -413,11 +390,6 @@ fn size(text: &str) -> Result<u64, String> {
         Ok(0) => Err("expected 1 octet or more, such as 500MB, 1GB, 64MiB".into()),
         octets => octets.map_err(|e| e.to_string()),
     }
-}
-
-/// By name; clap tells shells which there are.
-fn stamps() -> impl TypedValueParser<Value = Stamp> {
-    PossibleValuesParser::new(Stamp::NAMES).try_map(|name| name.parse::<Stamp>())
 }
 
 #[cfg(test)]

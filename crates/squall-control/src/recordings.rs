@@ -10,15 +10,14 @@ use std::{
     time::Duration,
 };
 
-use squall_capture::{Format, Options, Rotate, Stop};
 use squall_pcap::{CaptureReader, Packet};
 use squall_port_linux::shared;
 
 use squall::{
-    Capture, Error, Profile, RunOptions, Session,
+    Error, Profile, RunOptions, Session,
     driving::{Driven, Start},
 };
-use squall_options::Time;
+use squall_options::{CaptureOptions, Time};
 
 /// A recording ends within that time.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,10 +38,8 @@ pub struct Wanted {
     pub ports: Vec<(String, String)>,
     /// In the language of tcpdump.
     pub filter: Option<String>,
-    /// Octets of a frame.
-    pub snaplen: Option<u32>,
-    pub rotate: Rotate,
-    pub stop: Stop,
+    /// Its file is one of the folder.
+    pub capture: CaptureOptions,
 }
 
 /// What is recorded, or has been.
@@ -68,11 +65,8 @@ impl Recordings {
         wanted: Wanted,
     ) -> Result<Recording, Error> {
         let file = self.file()?;
-        let mut options =
-            Options { rotate: wanted.rotate, stop: wanted.stop, ..options(file.clone()) };
-        options.snaplen = wanted.snaplen.filter(|&size| size > 0).unwrap_or(options.snaplen);
-        let capture = Capture { options, ..Capture::default() };
         let options = RunOptions {
+            capture: Some(into(file.clone(), wanted.capture)),
             filter: wanted.filter,
             // What has come is taken from the kernel's ring at the end, and nothing of this
             // session's is on its way.
@@ -80,9 +74,7 @@ impl Recordings {
             ..RunOptions::default()
         };
         let listen = Session::new(Profile::listening(wanted.ports));
-        let session =
-            Session { options, capture: Some(capture), command: command.into(), ..listen };
-        let driven = start.start(name, session)?;
+        let driven = start.start(name, Session { options, ..listen }.command(command))?;
         Ok(Recording { driven, file })
     }
 
@@ -137,9 +129,14 @@ pub fn each<E>(
     Ok(())
 }
 
-/// What a capture into this file is; whoever reads it while it goes on finds what has come.
-pub fn options(file: PathBuf) -> Options {
-    Options { file: Some(file), format: Format::Pcapng, flush: true, ..Options::default() }
+/// `capture` into this file; whoever reads it while it goes on finds what has come.
+pub fn into(file: PathBuf, capture: CaptureOptions) -> CaptureOptions {
+    CaptureOptions {
+        file: Some(file),
+        snaplen: capture.snaplen.filter(|&size| size > 0),
+        flush: Some(true),
+        ..capture
+    }
 }
 
 impl Folder {

@@ -12,9 +12,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use squall::{
-    By, Error, FlowSettings, Session,
+    Error, Session,
     report::{Distribution, Host, ReceivedFlowsReport, Report},
 };
+use squall_options::ReceivedFlows;
 
 /// The version of [`Floor`].
 pub const SCHEMA: &str = "squall-floor/1";
@@ -116,11 +117,9 @@ fn measure(ports: &[String; 2], rate: u32, time: Duration) -> Result<Report, Err
     );
     let profile = squall::Profile::parse(&text, "<self-test>", squall::Format::Toml)?;
     // Resolution, and what else a listener would measure: its cost is part of the floor.
-    let flows = Some(FlowSettings { by: By::Flow, ..FlowSettings::default() });
-    Session { flows, command: "squall recv --self-test".into(), ..Session::new(profile) }
-        .open()?
-        .start()?
-        .finish()
+    let mut session = Session::new(profile).command("squall recv --self-test");
+    session.options.received_flows = Some(ReceivedFlows::Measured(true));
+    session.open()?.start()?.finish()
 }
 
 impl FloorAt {

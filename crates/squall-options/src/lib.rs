@@ -85,8 +85,8 @@ pub struct RunOptions {
     pub filter: Option<String>,
     /// Measure each received flow separately
     #[cfg_attr(feature = "clap", arg(long, value_name = "BOOL", num_args = 0..=1,
-        require_equals = true, default_missing_value = "true", hide_possible_values = true))]
-    pub received_flows: Option<bool>,
+        require_equals = true, default_missing_value = "true", value_parser = ReceivedFlows::of))]
+    pub received_flows: Option<ReceivedFlows>,
     /// Add a hash of all frames to the report; their order does not change it
     #[cfg_attr(feature = "clap", arg(long, value_name = "BOOL", num_args = 0..=1,
         require_equals = true, default_missing_value = "true", hide_possible_values = true))]
@@ -111,6 +111,33 @@ pub struct RunOptions {
     pub labels: Option<PathBuf>,
 }
 
+/// Whether received flows are measured, or how.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ReceivedFlows {
+    Measured(bool),
+    By(FlowOptions),
+}
+
+/// Options of the measurement of received flows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FlowOptions {
+    /// Measure separately by flow (addresses, protocol and ports), by source (source address), or
+    /// none (only the total) [default: flow]
+    pub by: Option<String>,
+    /// Measure at most this many flows in each receive queue; further ones are counted as one
+    /// [default: 10000]
+    pub limit: Option<u64>,
+    /// Read sequence numbers of this kind, from the first packet on: squall, mgen, crude, trex,
+    /// iperf3, rtp or none; auto detects the kind first [default: auto]
+    pub sequence: Option<String>,
+    /// Measure peak rates over intervals of this length [default: 100ms]
+    pub interval: Option<Time>,
+    /// Take frames that are at most this far apart as a burst [default: 10us]
+    pub burst_gap: Option<Time>,
+}
+
 /// Options of the capture of a run's received frames.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -123,6 +150,8 @@ pub struct CaptureOptions {
     pub packets: Option<u64>,
     /// Stop before the files have more bytes than this
     pub octets: Option<u64>,
+    /// Stop when this many files are full
+    pub files: Option<u64>,
     /// Start a new file before one has more bytes than this
     pub rotate_octets: Option<u64>,
     /// Start a new file after this many seconds, by the time of the packets
@@ -138,9 +167,24 @@ pub struct CaptureOptions {
     pub format: Option<String>,
     /// Size in bytes of the buffer between the wire and the file [default: 64 MiB]
     pub buffer: Option<u64>,
-    /// Packets to lose when the buffer is full: drop-newest, drop-oldest or truncate:OCTETS
-    /// [default: drop-newest]
+    /// Packets to lose when the buffer is full: drop-newest, drop-oldest or truncate:OCTETS; or
+    /// wait, which leaves the loss to the port [default: drop-newest]
     pub on_full: Option<String>,
+    /// GSO frames (several frames that the kernel or the NIC has joined): cut them into the frames
+    /// of the wire, or keep them [default: cut]
+    pub gso_frames: Option<String>,
+    /// Write packets to the file as soon as they come, not up to 100 ms later [default: false]
+    pub flush: Option<bool>,
+    /// Write nothing until a trigger comes, then start this long before it, as far as the buffer
+    /// reaches back
+    pub pre_trigger: Option<Time>,
+    /// Use the first packet that matches this expression (tcpdump's language) as the trigger
+    pub trigger: Option<String>,
+    /// Stop this long after the trigger
+    pub post_trigger: Option<Time>,
+    /// Also show each packet in a line on standard output, which begins with a time: clock, date,
+    /// epoch, relative, delta or none; without a file, only show it
+    pub print: Option<String>,
 }
 
 /// What is wrong with options.
@@ -229,6 +273,26 @@ impl RunOptions {
             return Err(format!("linger = {linger}: expected 0 to {}", values::LINGER));
         }
         Ok(())
+    }
+}
+
+impl ReceivedFlows {
+    /// As on the command line.
+    ///
+    /// # Errors
+    /// Neither `true` nor `false`.
+    pub fn of(text: &str) -> Result<Self, String> {
+        text.parse().map(Self::Measured).map_err(|_| "expected true or false".into())
+    }
+}
+
+impl<'de> Deserialize<'de> for ReceivedFlows {
+    /// As `#[serde(untagged)]`, but a mistake in the table is named.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match Value::deserialize(from)? {
+            Value::Bool(measured) => Ok(Self::Measured(measured)),
+            table => serde_json::from_value(table).map(Self::By).map_err(D::Error::custom),
+        }
     }
 }
 
@@ -321,7 +385,7 @@ mod tests {
     fn what_is_written_reads_back() {
         let text = r#"{ "duration": 1.5, "packets": "1M", "octets": "2 kB", "mult": "2.5x", "cores": 2,
             "cpus": [2, 3], "part": "2/3", "seed": 7, "clock": "virtual", "receive": false, "linger": "50 ms",
-            "filter": "udp", "received_flows": true, "fingerprint": true, "gap_bins": [4, 500000],
+            "filter": "udp", "received_flows": { "by": "source", "interval": "50 ms" }, "fingerprint": true, "gap_bins": [4, 500000],
             "capture": "out.pcapng", "force": true, "labels": "truth.csv" }"#;
         let options = RunOptions::from_json(text).unwrap();
         assert_eq!(options.gap_bins, Some(GapBins { bins: 4, width: Time::from_micros(500) }));
@@ -343,6 +407,10 @@ mod tests {
             (r#"{ "cpus": "5-2" }"#, "cpus = \"5-2\": "),
             (r#"{ "gap_bins": [0, 10] }"#, "gap_bins = [0,10]: expected"),
             (r#"{ "capture": { "fil": "x" } }"#, "capture = "),
+            (
+                r#"{ "received_flows": { "bye": "x" } }"#,
+                "unknown field `bye`, expected one of `by`",
+            ),
             (r#"{ "part": "4/3" }"#, "part = \"4/3\": "),
             (r#"{ "cores": 0 }"#, "cores = 0: expected 1 to 1024"),
         ] {

@@ -451,7 +451,7 @@ fn class_of(micros: u64) -> u64 {
 }
 
 fn session(profile: Profile) -> Session {
-    Session { command: "trex".into(), ..Session::new(profile) }
+    Session::new(profile).command("trex")
 }
 
 /// All that is sent, and on each port two streams that wait for each other for ever: for their sake

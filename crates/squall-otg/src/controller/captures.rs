@@ -2,9 +2,9 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use squall::{Capture, Error, driving::Start};
-use squall_capture::{Options, Rotate, Stop};
+use squall::{Error, driving::Start};
 use squall_control::recordings::{self, Recording, Recordings, Wanted};
+use squall_options::CaptureOptions;
 use squall_pcap::{InterfaceFormat, LinkType, Packet, PacketNotes, PcapFormat, Section};
 use squall_port_linux::filter;
 
@@ -83,19 +83,21 @@ impl Captures {
             return Ok(By::Run { from: self.shared.len(), to: None });
         };
         // A ring keeps its last file and the one that is written.
-        let (rotate, stop) = match info.overwrite {
-            true => (
-                Rotate { octets: Some(MOST / 2), ring: Some(2), ..Rotate::default() },
-                Stop::default(),
-            ),
-            false => (Rotate::default(), Stop { octets: Some(MOST), ..Stop::default() }),
+        let (rotate_octets, octets, ring) = match info.overwrite {
+            true => (Some(MOST / 2), None, Some(2)),
+            false => (None, Some(MOST), None),
         };
+        let snaplen = info.packet_size;
         let wanted = Wanted {
             ports: vec![(port.to_owned(), format!("af_packet:{interface}"))],
             filter: info.filter.clone(),
-            snaplen: info.packet_size,
-            rotate,
-            stop,
+            capture: CaptureOptions {
+                snaplen,
+                rotate_octets,
+                octets,
+                ring,
+                ..CaptureOptions::default()
+            },
         };
         let name = format!("otg capture {port}");
         Ok(By::Itself(self.recordings.start(start, &name, "otg", wanted)?))
@@ -121,18 +123,15 @@ impl Captures {
     }
 
     /// What a run that begins now is to capture for ports that only it can have.
-    pub fn wanted_of_run(&mut self, _translated: &Translated) -> Option<Capture> {
+    pub fn wanted_of_run(&mut self, _translated: &Translated) -> Option<CaptureOptions> {
         let waits = |recording: &Recorded| recording.on && matches!(recording.by, By::Run { .. });
         if !self.of.values().any(waits) {
             return None;
         }
         let file = self.recordings.file().ok()?;
         self.shared.push(file.clone());
-        let options = Options {
-            stop: Stop { octets: Some(MOST), ..Stop::default() },
-            ..recordings::options(file)
-        };
-        Some(Capture { options, beside: true, ..Capture::default() })
+        let capture = CaptureOptions { octets: Some(MOST), ..CaptureOptions::default() };
+        Some(recordings::into(file, capture))
     }
 
     /// Whether the run has begun that was to capture.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use squall::{
-    Capture, Session,
+    Session,
     driving::Start,
     totals::{PortTotals, Totals},
 };
@@ -16,6 +16,7 @@ use squall_measure::{
     StreamCounters,
     track::{Bits, Place},
 };
+use squall_options::CaptureOptions;
 use squall_profile::Profile;
 
 use super::{AGE, Refusal, unknown};
@@ -121,7 +122,7 @@ impl Traffic {
         translated: &Translated,
         names: &[String],
         state: TransmitState,
-        recording: Option<Capture>,
+        recording: Option<CaptureOptions>,
     ) -> Result<bool, Refusal> {
         let chosen = chosen(translated, names)?;
         self.see();
@@ -321,7 +322,7 @@ impl Traffic {
         start: &mut dyn Start,
         translated: &Translated,
         chosen: &[usize],
-        recording: Option<Capture>,
+        recording: Option<CaptureOptions>,
         clear: bool,
     ) -> Result<bool, Refusal> {
         let going = |(i, flow): (usize, &Flow)| {
@@ -341,7 +342,7 @@ impl Traffic {
         start: &mut dyn Start,
         translated: &Translated,
         chosen: &[usize],
-        recording: Option<Capture>,
+        recording: Option<CaptureOptions>,
         clear: bool,
     ) -> Result<(), Refusal> {
         self.end();
@@ -353,12 +354,9 @@ impl Traffic {
             }
         }
         let places = places(translated);
-        let session = Session {
-            capture: recording,
-            places: places.clone(),
-            command: "otg".into(),
-            ..Session::new(profile.clone())
-        };
+        let mut session = Session::new(profile.clone()).command("otg");
+        session.options.capture = recording;
+        session.caller.places = places.clone();
         self.control.begin(start, "otg traffic", session)?;
         (self.places, self.ended) = (places, None);
         if clear {

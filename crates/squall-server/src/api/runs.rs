@@ -12,10 +12,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use squall::{
-    Amount, Format, Multiplier, Profile, RunOptions, Session,
+    Amount, Caller, Format, Multiplier, Profile, RunOptions, Session,
     report::{NodeClock, Report, Sample, fail_if::FailIf},
 };
-use squall_options::CaptureOptions;
+use squall_options::{CaptureOptions, ReceivedFlows};
 use squall_units::{Nanos, Rate};
 
 use super::{
@@ -434,6 +434,9 @@ fn below(service: &Service, file: &mut Option<PathBuf>) -> Result<(), Refusal> {
 
 /// `capture`, to one of the daemon's files.
 fn kept(service: &Service, capture: &mut CaptureOptions) -> Result<(), Refusal> {
+    if capture.print.is_some() {
+        return Err(bad("capture: print: the daemon shows no packets\n  try the file"));
+    }
     capture.file.get_or_insert_with(squall::capture::new_name);
     below(service, &mut capture.file)
 }
@@ -465,9 +468,9 @@ async fn start(
             options.capture.iter_mut().try_for_each(|capture| kept(service, capture))?;
         }
         let mut session = Session::new(profile).with(options)?;
-        session.command = "squall serve".into();
-        (session.node, session.clock) = (new.node, new.clock);
-        session.key = new.key.filter(|_| session.profile.seed.is_none());
+        let key = new.key.filter(|_| session.profile.seed.is_none());
+        let (node, clock, command) = (new.node, new.clock, "squall serve".into());
+        session.caller = Caller { command, node, clock, key, ..Caller::default() };
         let rules = new.fail_if.iter().map(|text| {
             FailIf::parse(text).map_err(|error| bad(format!("fail_if = {text:?}: {error}")))
         });
@@ -671,15 +674,15 @@ async fn capture(
         let options = RunOptions {
             capture,
             filter: new.filter,
-            received_flows: new.received_flows.then_some(true),
+            received_flows: new.received_flows.then_some(ReceivedFlows::Measured(true)),
             force: Some(new.force),
             ..RunOptions::default()
         };
-        let mut session = Session::new(
+        let session = Session::new(
             squall_machine::ports::listening(&new.ports).map_err(squall::Error::from)?,
         )
-        .with(options)?;
-        session.command = "squall serve".into();
+        .with(options)?
+        .command("squall serve");
         let ends_after = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
         if new.detached && ends_after.is_none() && new.packets.is_none() && new.octets.is_none() {
             return Err(bad("a detached capture needs an end\n  try duration_s or packets, or a \

@@ -9,9 +9,8 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use squall::{RunOptions, Session};
-use squall_capture::{Rotate, Stop};
 use squall_control::recordings::{Recording, Recordings, Wanted};
-use squall_options::Time;
+use squall_options::{CaptureOptions, Time};
 use squall_profile::{Mode, PacketSource, Recompute};
 use squall_units::Nanos;
 
@@ -247,13 +246,13 @@ impl Server {
             ));
         }
         let filtered = service.filter(&filter);
-        let mut wanted = Wanted { snaplen, filter: filtered, ..Wanted::default() };
-        match cyclic {
-            true => {
-                wanted.rotate = Rotate { packets: Some(limit), ring: Some(2), ..Rotate::default() }
-            }
-            false => wanted.stop = Stop { packets: Some(limit), ..Stop::default() },
-        }
+        let (rotate_packets, packets, ring) = match cyclic {
+            true => (Some(limit), None, Some(2)),
+            false => (None, Some(limit), None),
+        };
+        let capture =
+            CaptureOptions { snaplen, rotate_packets, packets, ring, ..CaptureOptions::default() };
+        let mut wanted = Wanted { ports: Vec::new(), filter: filtered, capture };
         for &(port, sent) in &ports {
             if service == Service::Off {
                 let text = format!("port {port} is not in service mode: enable it first");
@@ -404,7 +403,7 @@ impl Server {
         place.address = traffic::seen(&place.address);
         let profile = traffic::flow_profile(&[place], None, streams);
         let options = RunOptions { linger: Some(Time::default()), ..RunOptions::default() };
-        let session = Session { options, command: "trex".into(), ..Session::new(profile) };
+        let session = Session { options, ..Session::new(profile) }.command("trex");
         let driven = self.start.start("trex push", session)?;
         let mut began = None;
         _ = driven.with(|run| {
