@@ -7,7 +7,7 @@ use squall_apps::{
 };
 use squall_pcap::{CaptureReader, Packet};
 use squall_port_linux::filter;
-use squall_profile::{Arrival, Flows, Pool, Profile, Said, Says, Template};
+use squall_profile::{Arrival, Flows, Pool, Profile, Said, Says, Spacing, Template};
 
 use crate::Error;
 
@@ -79,9 +79,12 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
             clients,
             servers,
             listen: Some(conversation.server_end.1),
-            udp: conversation.client.transport == Transport::Udp,
+            transport: match conversation.client.transport {
+                Transport::Tcp => squall_profile::Transport::Tcp,
+                Transport::Udp => squall_profile::Transport::Udp,
+            },
             says: says(conversation),
-            arrival: Arrival::Cps { cps, poisson: false },
+            arrival: Arrival::Cps { cps, spacing: Spacing::Constant },
             ..Template::default()
         });
     }
