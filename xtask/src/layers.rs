@@ -286,12 +286,13 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 6,
-        // A run for those who are asked by others when its streams start and stop.
+        // Runs on threads of their own, and a run for those who are asked by others when its
+        // streams start and stop.
         crates: &["squall-control"],
         may_use: &[],
         rows_below: 6,
         must_not: &[SYSTEM, RUNTIME, HTTP, PYTHON, COMMAND_LINE, TOML],
-        must_not_call: &[NOW, THREADS, SOCKETS],
+        must_not_call: &[SOCKETS],
     },
     Row {
         number: 6,
@@ -399,6 +400,7 @@ const TABLE: &[Row] = &[
             "squall-capture",
             "squall-machine",
             "squall-offline",
+            "squall-control",
             "squall-trials",
             "squall-editor",
             "squall-otg",

@@ -14,11 +14,10 @@ use squall_capture::{Format, Options, Rotate, Stop};
 use squall_pcap::{CaptureReader, Packet};
 use squall_port_linux::shared;
 
-use squall::{
-    Capture, Error, Profile, RunOptions, Session,
-    driving::{Driven, Start},
-};
+use squall::{Capture, Error, Profile, RunOptions, Session};
 use squall_options::Time;
+
+use crate::driving::{Driven, Start};
 
 /// A recording ends within that time.
 const PATIENCE: Duration = Duration::from_secs(10);

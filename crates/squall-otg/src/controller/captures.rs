@@ -2,9 +2,12 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use squall::{Capture, Error, driving::Start};
+use squall::{Capture, Error};
 use squall_capture::{Options, Rotate, Stop};
-use squall_control::recordings::{self, Recording, Recordings, Wanted};
+use squall_control::{
+    driving::Start,
+    recordings::{self, Recording, Recordings, Wanted},
+};
 use squall_pcap::{InterfaceFormat, LinkType, Packet, PacketNotes, PcapFormat, Section};
 use squall_port_linux::filter;
 
