@@ -13,11 +13,10 @@ use std::{
 use squall_pcap::{CaptureReader, Packet};
 use squall_port_linux::shared;
 
-use squall::{
-    Error, Profile, RunOptions, Session,
-    driving::{Driven, Start},
-};
+use squall::{Error, Profile, RunOptions, Session};
 use squall_options::{CaptureOptions, Time};
+
+use crate::driving::{Driven, Start};
 
 /// A recording ends within that time.
 const PATIENCE: Duration = Duration::from_secs(10);

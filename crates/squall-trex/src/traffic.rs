@@ -8,11 +8,10 @@ use std::{
 
 use squall::{
     Busy, Error, Profile, Session,
-    driving::Start,
     report::{EndedBy, Report},
     totals::PortTotals,
 };
-use squall_control::{Control, Counted, Counts, Outcome};
+use squall_control::{Control, Counted, Counts, Outcome, driving::Start};
 use squall_profile::{
     At, Flows, Mode, Next, PacketSource, Port, SizeLaw, Stop, Stream as ProfileStream,
 };

@@ -29,7 +29,6 @@ use squall_attacking as attacking;
 #[path = "no_attacks.rs"]
 mod attacking;
 pub mod capture;
-pub mod driving;
 mod error;
 mod session;
 mod settings;

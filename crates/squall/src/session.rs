@@ -1399,7 +1399,10 @@ impl Run {
     }
 
     /// As [`Run::finish`], and the last totals.
-    pub(crate) fn finish_with_totals(mut self) -> Result<(Report, Totals), Error> {
+    ///
+    /// # Errors
+    /// A worker that failed.
+    pub fn finish_with_totals(mut self) -> Result<(Report, Totals), Error> {
         while !self.wait(Duration::from_secs(1)) {}
         let (plan, names, facts) = (self.running.plan().clone(), self.stream_names(), self.facts());
         let (listening, elapsed) = (self.listening(), self.running.elapsed());

@@ -2,8 +2,11 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use squall::{Error, driving::Start};
-use squall_control::recordings::{self, Recording, Recordings, Wanted};
+use squall::Error;
+use squall_control::{
+    driving::Start,
+    recordings::{self, Recording, Recordings, Wanted},
+};
 use squall_options::CaptureOptions;
 use squall_pcap::{InterfaceFormat, LinkType, Packet, PacketNotes, PcapFormat, Section};
 use squall_port_linux::filter;

@@ -8,10 +8,9 @@ use std::{
 
 use squall::{
     Session,
-    driving::Start,
     totals::{PortTotals, Totals},
 };
-use squall_control::{Control, Counted, Counts, Outcome, frames};
+use squall_control::{Control, Counted, Counts, Outcome, driving::Start, frames};
 use squall_measure::{
     StreamCounters,
     track::{Bits, Place},

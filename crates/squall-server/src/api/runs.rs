@@ -1,6 +1,6 @@
 //! Runs: begun, changed while they go on, looked at, and looked up.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc};
 
 use axum::{
     Json,
@@ -15,7 +15,7 @@ use squall::{
     Amount, Caller, Format, Multiplier, Profile, RunOptions, Session,
     report::{NodeClock, Report, Sample, fail_if::FailIf},
 };
-use squall_options::{CaptureOptions, ReceivedFlows};
+use squall_options::{CaptureOptions, ReceivedFlows, Time};
 use squall_units::{Nanos, Rate};
 
 use super::{
@@ -476,11 +476,7 @@ async fn start(
         });
         let fail_if = rules.collect::<Result<Vec<_>, _>>()?;
         let kind = Kind::of(&session);
-        let listens = kind == Kind::Capture;
-        // Who only receives is ended from here: there is no last frame to send.
-        let ends_after =
-            (listens && over.is_none()).then(|| session.profile.stop.duration.take()).flatten();
-        if new.detached && !has_end(&session) && ends_after.is_none() {
+        if new.detached && !has_end(&session) {
             return Err(bad(
                 "a detached run needs an end\n  try options.duration, or a lease that is renewed",
             ));
@@ -492,12 +488,7 @@ async fn start(
             ttl_s: new.ttl_s,
             detached: new.detached,
         };
-        let ends_after = ends_after.map(|after| Duration::from_nanos(after.0));
-        let wanted = Wanted {
-            fail_if,
-            ends_after,
-            ..asked.wanted(service, session, kind, (text, language))?
-        };
+        let wanted = Wanted { fail_if, ..asked.wanted(service, session, kind, (text, language))? };
         let live = match over {
             Some(over) => service.start(wanted, over)?.0,
             None => service.start(wanted, OnPorts { hold: new.hold })?.0,
@@ -635,7 +626,6 @@ impl Wish {
             text,
             format: language.word(),
             fail_if: Vec::new(),
-            ends_after: None,
         })
     }
 }
@@ -671,7 +661,9 @@ async fn capture(
                             octets, rotate_*, ring and compress, or write = true",
             ));
         };
+        let duration = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
         let options = RunOptions {
+            duration: duration.map(Time),
             capture,
             filter: new.filter,
             received_flows: new.received_flows.then_some(ReceivedFlows::Measured(true)),
@@ -683,8 +675,7 @@ async fn capture(
         )
         .with(options)?
         .command("squall serve");
-        let ends_after = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
-        if new.detached && ends_after.is_none() && new.packets.is_none() && new.octets.is_none() {
+        if new.detached && !has_end(&session) && new.packets.is_none() && new.octets.is_none() {
             return Err(bad("a detached capture needs an end\n  try duration_s or packets, or a \
                             lease that is renewed"));
         }
@@ -696,10 +687,7 @@ async fn capture(
             ttl_s: new.ttl_s,
             detached: new.detached,
         };
-        let wanted = Wanted {
-            ends_after: ends_after.map(|after| Duration::from_nanos(after.0)),
-            ..asked.wanted(service, session, Kind::Capture, (text, Language::Toml))?
-        };
+        let wanted = asked.wanted(service, session, Kind::Capture, (text, Language::Toml))?;
         Ok(started(&service.start(wanted, OnPorts { hold: false })?.0))
     })
     .await

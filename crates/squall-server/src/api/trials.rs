@@ -174,7 +174,6 @@ async fn start(
             text: test.profile.to_toml(),
             format: Language::Toml.word(),
             fail_if: Vec::new(),
-            ends_after: None,
             session,
         };
         let (live, _) = service.start(wanted, test)?;
