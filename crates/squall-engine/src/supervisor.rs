@@ -27,7 +27,7 @@ use squall_replay::Reader;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, Counters, ReceivedFlows, Snapshot,
+    Clock, Counters, Snapshot,
     after::{Afters, Waiting, is_awaited},
     clock::Watch,
     command::{Action, Command, Content, Rate},
@@ -35,11 +35,12 @@ use crate::{
     flows::{self, Player},
     generate::{Driver, one_kind},
     pacing::{PortPace, PortPacing},
+    receiving::{Inflow, QueueFlows, ReceivedFlows, Receiving},
     relay::{Relay, relays},
     replay::{Feed, Replayer},
     source::{Budget, Outlet, Outlets, Shown, Source},
     streams::Streams,
-    worker::{Idle, Inflow, Message, QueueFlows, Receiving, Waker, Worker},
+    worker::{Idle, Message, Waker, Worker},
 };
 
 /// How a plan is run.
