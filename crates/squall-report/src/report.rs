@@ -584,7 +584,7 @@ pub struct PortPacing {
     pub lag_s: f64,
     /// From then on the delay could not be made up for before the end, and frames left at up to
     /// twice the rate; `null`: never.
-    pub hurries_since_s: Option<f64>,
+    pub catching_up_since_s: Option<f64>,
     /// Frames received by flows on a port without receive timestamps: when their answers were due
     /// is known only roughly.
     pub uncertain_packets: u64,

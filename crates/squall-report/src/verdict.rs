@@ -311,7 +311,7 @@ fn judge_pacing(port: &PortReport, report: &Report, verdict: &mut Verdict) {
         Some(source) => with_starved(text, code, source),
         None => text,
     };
-    if let Some(since) = pacing.hurries_since_s {
+    if let Some(since) = pacing.catching_up_since_s {
         let code = starved.map_or(ReasonCode::GeneratorBound, |s| limit(s, report.duration_s));
         let text = format!(
             "port {}: at {since:.3} s it was too late to keep to the schedule ({:.1} ms of delay \
@@ -701,7 +701,7 @@ mod tests {
         let late = on_one_port(PortPacing { lag_s: 0.5, ..pacing.clone() });
         assert_eq!(late.reasons.len(), 1, "once, not for each source: {:?}", late.reasons);
         let hurried = on_one_port(PortPacing {
-            hurries_since_s: Some(2.5),
+            catching_up_since_s: Some(2.5),
             left: 1000,
             lag_s: 0.5,
             ..pacing
