@@ -79,6 +79,7 @@ const TAKEN: &[(&str, &str)] = &[
     ("Clock", "Literal[\"real\", \"virtual\"]"),
     ("GapBins", "tuple[int, int] | str"),
     ("OneOrMore", "str | Sequence[str]"),
+    ("ReceivedFlows", "bool | FlowOptions"),
     ("FileOrOptions", "str | os.PathLike[str] | CaptureOptions"),
     ("RunOptions.labels", "str | os.PathLike[str]"),
     ("CaptureOptions.file", "str | os.PathLike[str]"),

@@ -65,7 +65,7 @@ pub struct Session {
     pub caller: Caller,
 }
 
-/// What a program sets for the runs that it starts: no profile or option has it.
+/// Settings of the program that starts a run, which no profile or option has.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
     /// For the report: the command line, and the name of this node where several share the run.
@@ -87,7 +87,8 @@ pub struct Resolved {
     profile: Profile,
     options: RunOptions,
     caller: Caller,
-    /// Names and addresses of the ports, as the profile has them: `profile` may say more.
+    /// Names and addresses of the ports, as the user wrote them: those of `profile` have options of
+    /// their own added (`virtual`).
     named: Vec<(String, String)>,
     /// `abort_if`.
     criteria: Vec<FailIf>,
@@ -239,7 +240,7 @@ impl Session {
         self
     }
 
-    /// Reads the options and solves the profile's attacks: what [`Session::open`] does first.
+    /// Reads the options and solves the profile's attacks, as [`Session::open`] does first.
     /// `progress` gets the number of rules that are solved, and of all; if it returns `false`, this
     /// ends with an error.
     ///
