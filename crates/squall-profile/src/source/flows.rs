@@ -6,7 +6,9 @@ use squall_units::{Nanos, Rate, RateUnit, suggest};
 use super::{
     node::{Node, Value},
     raw::ProfileTable,
-    read::{Bounded, Count, Given, Place, Placed, Read, Reader, kinds, table, word, words},
+    read::{
+        Bounded, Count, Given, Place, Placed, Read, Reader, kinds, numbered, table, word, words,
+    },
     stages::{Levels, Row},
 };
 use crate::{
@@ -191,7 +193,7 @@ table! {
         app: Said,
         /// Options of the application; a list if an option is given several times. Options whose
         /// names end in "_file" are files, relative to the profile.
-        options: OptionsTable,
+        options: Lists<true>,
         /// Instructions of the client, one per element: "send \"hello\\r\\n\"", "recv 100", "delay
         /// 10 ms" ...
         client: Vec<Said>,
@@ -467,10 +469,7 @@ pub(super) struct PerSecond(pub f64);
 
 impl Read for PerSecond {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let text = node.scalar().unwrap_or_default();
-        let plain = text.parse::<f64>().ok();
-        let value = plain.or_else(|| squall_units::parse_count(&text).ok().map(|n| n as f64));
-        match value.filter(|x| x.is_finite() && *x > 0.0) {
+        match Level::parse(node).filter(|number| *number > 0.0) {
             Some(value) => Some(Self(value)),
             None => cx.wrong_type(node, "a number above 0", r#"10000, "10k" or 0.5"#),
         }
@@ -490,12 +489,18 @@ impl From<PerSecond> for f64 {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Level(pub f64);
 
-impl Read for Level {
-    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+impl Level {
+    fn parse(node: &Node) -> Option<f64> {
         let text = node.scalar().unwrap_or_default();
         let plain = text.parse::<f64>().ok();
         let value = plain.or_else(|| squall_units::parse_count(&text).ok().map(|n| n as f64));
-        match value.filter(|x| x.is_finite() && *x >= 0.0) {
+        value.filter(|x| x.is_finite() && *x >= 0.0)
+    }
+}
+
+impl Read for Level {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match Self::parse(node) {
             Some(value) => Some(Self(value)),
             None => cx.wrong_type(node, "a number, 0 or more", r#"500, "1k" or 0"#),
         }
@@ -594,17 +599,18 @@ impl Read for TextTable {
     }
 }
 
-/// Any names, with a text or several each.
+/// Any names, with a text or several each; `FILES`: texts whose names say so are files, relative to
+/// the profile.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OptionsTable(pub Vec<(String, Said)>);
+pub(super) struct Lists<const FILES: bool>(pub Vec<(String, Said)>);
 
-impl Read for OptionsTable {
+impl<const FILES: bool> Read for Lists<FILES> {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         let (mut texts, mut right) = (Vec::new(), true);
         for entry in cx.table(node)? {
             let found = cx.below(&entry.key, |cx| OneOrMore::read(&entry.node, cx));
             right &= found.is_some();
-            let file = is_file(&entry.key);
+            let file = FILES && is_file(&entry.key);
             for Said { text, at } in found.into_iter().flat_map(|OneOrMore(texts)| texts) {
                 let text = if file { cx.beside(&text) } else { text };
                 texts.push((entry.key.clone(), Said { text, at }));
@@ -613,11 +619,9 @@ impl Read for OptionsTable {
         right.then_some(Self(texts))
     }
     fn schema() -> Json {
-        let scalar = json!(["string", "number", "boolean"]);
-        json!({ "type": "object", "additionalProperties": { "anyOf": [
-            { "type": scalar },
-            { "type": "array", "items": { "type": "string" } },
-        ] } })
+        let one = json!({ "type": ["string", "number", "boolean"] });
+        let some = json!({ "anyOf": [one, { "type": "array", "items": one }] });
+        json!({ "type": "object", "additionalProperties": some })
     }
 }
 
@@ -1009,10 +1013,7 @@ fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
         return Some(Says::Programs { client, server, messages: texts(&table.messages) });
     }
     let Placed { value: Said { text, at }, place } = table.capture.as_ref()?;
-    let (path, number) = match text.rsplit_once('#') {
-        Some((path, number)) => (path, number.parse().ok().filter(|n| *n > 0)),
-        None => (text.as_str(), Some(1)),
-    };
+    let (path, number) = numbered(text);
     let says = format!("= {text:?} has no conversation number after #");
     let number =
         cx.must(place, number, &says, "conversations are counted from 1: try \"file.pcap#1\"")?;

@@ -14,7 +14,7 @@ use squall_units::{Rate, RateUnit, TREX_GROUPS, TREX_HW_IDS, TrexMark, suggest};
 use super::{
     law::Number,
     raw::{OpName, ProfileTable, StreamTable, VaryTable},
-    read::{Count, Given, Place, Placed, Reader},
+    read::{Count, Given, Place, Placed, Reader, numbered},
     stages::{Levels, Row},
 };
 use crate::{At, FieldRef, Mode, Next, Op, PacketSource, Port, Profile, Stage, Stop, Stream, Vary};
@@ -379,12 +379,7 @@ fn packet(
         "hex" => Some(PacketSource::Octets(hex?.value.0.into())),
         _ => {
             let Placed { value, place } = pcap?;
-            let (path, number) = match value.rsplit_once('#') {
-                Some((path, number)) => {
-                    (path, number.trim().parse().ok().filter(|number| *number > 0))
-                }
-                None => (value.as_str(), Some(1)),
-            };
+            let (path, number) = numbered(&value);
             let hint = r#"try "capture.pcap#3": frames are counted from 1"#;
             let number = if path.is_empty() { None } else { number };
             let number =

@@ -257,7 +257,7 @@ macro_rules! words {
             pub(crate) const WORDS: &[(&str, Self)] = &[$(($word, Self::$value)),*];
 
             /// As profiles name it.
-            pub(crate) fn word(self) -> &'static str {
+            pub fn word(self) -> &'static str {
                 match self {
                     $(Self::$value => $word,)*
                 }
@@ -288,6 +288,14 @@ macro_rules! words {
     };
 }
 pub(super) use words;
+
+/// `file.pcap#3`: the file, and the number from 1 of something in it; none where it is wrong.
+pub(super) fn numbered(text: &str) -> (&str, Option<u64>) {
+    match text.rsplit_once('#') {
+        Some((path, number)) => (path, number.trim().parse().ok().filter(|number| *number > 0)),
+        None => (text, Some(1)),
+    }
+}
 
 /// A word out of a few.
 pub(super) fn word<T: Copy>(
