@@ -1,7 +1,6 @@
 """snappi without a server: ``snappi.api(ext="squall")`` runs Squall's engine in this process.
 
-A port's ``location`` is an address as elsewhere in Squall: ``veth-a``, ``af_packet:eth1``,
-``loop:0``.
+A port's ``location`` is an address of Squall: ``veth-a``, ``af_packet:eth1``, ``loop:0``.
 
 >>> import snappi
 >>> api = snappi.api(ext="squall")

@@ -16,7 +16,8 @@ A packet can be a scapy packet, or any other object whose ``bytes()`` is a frame
 series are numpy arrays.
 """
 
-# What is imported as itself, or by a star, is exported (PEP 484): there is no list of names to keep.
+# Names imported as themselves, or by a star, are exported (PEP 484), so there is no list of names
+# to keep.
 from ._attack import (
     Score as Score,
     attack as attack,
@@ -95,5 +96,5 @@ from .remote import (
 
 from . import _keywords
 
-# Once for all that is public, so that no function has to remember it.
+# Once for all public names, so that no function has to do it.
 globals().update(_keywords.name_the_nearest(globals(), "squall."))

@@ -1,7 +1,7 @@
-"""TRex's profiles of flows in Python: what they are built of, and the JSON that TRex's clients send.
+"""TRex's profiles of flows in Python: their classes, and the JSON that TRex's clients send.
 
-It needs neither Squall's library nor TRex's: `squall run --trex` loads profiles with it where TRex's
-library is missing. Only captures need scapy.
+It needs neither Squall's library nor TRex's: `squall run --trex` loads profiles with it where
+TRex's library is missing. Only captures need scapy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from . import _stl
 from ._stl import TRexArgumentError
 
-#: What profiles find in ``trex.astf.api``.
+#: Names that profiles import from ``trex.astf.api``.
 API = [
     "ASTFAssociation",
     "ASTFAssociationRule",
@@ -139,7 +139,7 @@ class _Buffer:
 
 @dataclass(frozen=True)
 class _Named:
-    """A name in a command, for which the profile has a number: of a ``variable``, a ``tick``
+    """A name in a command that the profile replaces by a number: a ``variable``, a ``tick``
     variable, a ``label`` or a ``group`` of templates.
     """
 
@@ -148,7 +148,7 @@ class _Named:
 
 
 class ASTFCmd:
-    """A command of a program; `stream`: of TCP alone, or of UDP alone."""
+    """A command of a program; `stream`: for TCP alone, or for UDP alone."""
 
     def __init__(self, name: str, stream: bool | None = None, **fields: Any) -> None:
         self.name, self.stream, self.fields = name, stream, fields
@@ -174,7 +174,7 @@ class ASTFCmdDelayRnd(ASTFCmd):
 
 
 class ASTFProgram:
-    """What one side of a flow sends, and what it waits for.
+    """The messages that one side of a flow sends and waits for.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class ASTFProgram:
     stream : bool
         TCP; otherwise UDP. A capture decides it.
     s_delay : ASTFCmdDelay or ASTFCmdDelayRnd, optional
-        What the server waits before it answers.
+        Time that the server waits before it answers.
     udp_mtu : int, optional
         Octets of a packet, at most: the payload of UDP is cut.
     addon : str, optional
@@ -210,9 +210,9 @@ class ASTFProgram:
         self.stream, self._addon = stream, addon
         self._commands: list[ASTFCmd] = []
         self._labels: dict[str, int] = {}
-        # Of a capture with long silences, in TRex's units.
+        # For a capture with long silences, in TRex's units.
         self._keepalive: int | None = None
-        # What has come so far, as a command waits for a sum.
+        # Octets or messages received so far, because a command waits for a sum.
         self._received = {"rx": 0, "rx_msg": 0}
         if file is not None:
             self._play(_Capture(file, udp_mtu), side, s_delay)
@@ -454,16 +454,16 @@ class ASTFProgram:
         self.stream = capture.stream
         for message in capture.messages:
             if message.of_client == (side == "c"):
-                self._say(message, s_delay if side == "s" else None)
+                self._add_send(message, s_delay if side == "s" else None)
             else:
-                self._hear(message)
+                self._add_receive(message)
         if side == "s" and self.stream and self._commands[:1] and self._commands[0].name == "tx":
             self._commands.insert(0, ASTFCmd("connect", True))
         longest = max((m.gap for m in capture.messages if m.of_client == (side == "c")), default=0)
         self._keepalive = 2 * longest if longest > LONGEST_SILENCE else None
         self._keep(self._keepalive)
 
-    def _say(self, message: _Message, s_delay: ASTFCmd | None) -> None:
+    def _add_send(self, message: _Message, s_delay: ASTFCmd | None) -> None:
         after = self._commands[-1].name if self._commands else None
         if after in ("rx", "rx_msg") and s_delay is not None:
             self._commands.append(s_delay)
@@ -471,7 +471,7 @@ class ASTFProgram:
             self.delay(message.gap)
         (self.send if self.stream else self.send_msg)(message.octets)
 
-    def _hear(self, message: _Message) -> None:
+    def _add_receive(self, message: _Message) -> None:
         """Wait for several messages at once."""
         name, field = ("rx", "min_bytes") if self.stream else ("rx_msg", "min_pkts")
         if self._commands and self._commands[-1].name == name:
@@ -531,7 +531,7 @@ _HEADERS = 42
 
 @dataclass
 class _Message:
-    """What one side sends at a time, and microseconds since it last did, without an answer."""
+    """A message of one side, and the microseconds since its last one without an answer."""
 
     of_client: bool
     octets: bytes
@@ -546,7 +546,7 @@ class _Packet:
     destination: tuple[bytes, int]
     payload: bytes
     at: float
-    #: Of TCP: flags, sequence number.
+    #: TCP only: flags, sequence number.
     flags: int | None = None
     seq: int = 0
 
@@ -579,7 +579,7 @@ class _Capture:
 
             with PcapReader(str(self.path)) as reader:
                 for packet in reader:
-                    # Of a time as one number, microseconds would be lost.
+                    # A time as one number would lose microseconds.
                     whole, part = divmod(packet.time, 1)
                     yield bytes(packet.original), int(whole) + float(part)
         except ImportError:
@@ -712,7 +712,7 @@ class ASTFIPGenDist:
             self._fields["per_core_distribution"] = per_core_distribution
 
     def _place(self, side: str, offset: str) -> None:
-        """Of clients (``c``) or servers (``s``)."""
+        """Selects clients (``c``) or servers (``s``)."""
         self._fields |= {"dir": side, "ip_offset": offset}
 
     def _overlaps(self, other: ASTFIPGenDist) -> bool:
@@ -724,7 +724,7 @@ class ASTFIPGenDist:
 
 
 class ASTFIPGenGlobal:
-    """What is added to addresses for each further pair of ports."""
+    """The increments of addresses for each further pair of ports."""
 
     def __init__(self, ip_offset: str = "1.0.0.0", ip_offset_server: str | None = None) -> None:
         _address("ip_offset", ip_offset)
@@ -853,7 +853,7 @@ class ASTFAssociationRule:
 
     @property
     def of_port(self) -> bool:
-        """Whether it looks at nothing else."""
+        """Whether it has no other conditions."""
         return not self._more
 
     def to_json(self) -> dict[str, Any]:
@@ -881,7 +881,7 @@ def _association(where: str, assoc: Any) -> ASTFAssociation:
 
 
 class ASTFTCPClientTemplate:
-    """The clients of a template; of UDP, too.
+    """The clients of a template, over TCP or UDP.
 
     Parameters
     ----------
@@ -929,7 +929,7 @@ class ASTFTCPClientTemplate:
 
 
 class ASTFTCPServerTemplate:
-    """The servers of a template; of UDP, too."""
+    """The servers of a template, over TCP or UDP."""
 
     def __init__(
         self,
@@ -998,7 +998,7 @@ class ASTFCapInfo:
     port : int, optional
         Default: that of the capture.
     l7_percent : float, optional
-        In place of `cps`; of all captures, or of none.
+        Instead of `cps`; for all captures, or for none.
     s_glob_info, c_glob_info : ASTFGlobalInfoPerTemplate, optional
     limit, cont, tg_name
         As in templates.
@@ -1175,7 +1175,7 @@ def _distinct(templates: Iterable[ASTFTemplate]) -> None:
 
 
 class _Compiled:
-    """Templates with what they share: buffers, programs, pools and groups, each once."""
+    """Templates with their shared parts: buffers, programs, pools and groups, each once."""
 
     def __init__(self, templates: list[ASTFTemplate]) -> None:
         self._buffers: dict[_Buffer, int] = {}

@@ -13,7 +13,7 @@ from ._errors import PortError
 def find_binary() -> str:
     """Path of the program ``squall``.
 
-    ``$SQUALL``, else the one that this package installed, else that of the search path.
+    ``$SQUALL``, or the program that this package installed, or the first in the search path.
 
     Raises
     ------

@@ -16,7 +16,7 @@ Edits: TypeAlias = Mapping[str, Union[EditValue, Iterable[EditValue]]]
 
 
 def asked_edits(edits: Edits | None) -> list[tuple[str, str]]:
-    """Names and texts; what is given as a list is asked for again and again."""
+    """Names and texts; a list becomes one option for each item."""
     asked = []
     for name, value in (edits or {}).items():
         values = [value] if isinstance(value, (str, int, float)) else value

@@ -11,7 +11,7 @@ __all__ = ["Diagnostic", "Error", "PortError", "ProfileError", "ServerError", "U
 
 
 class Diagnostic(NamedTuple):
-    """One mistake in a profile.
+    """One error in a profile.
 
     Attributes
     ----------
@@ -59,12 +59,12 @@ class Error(Exception):
 
 
 class ProfileError(Error, ValueError):
-    """A profile or an address is wrong; nothing was sent.
+    """The profile or an address is wrong; nothing was sent.
 
     Attributes
     ----------
     diagnostics : list of Diagnostic
-        All mistakes, in the order of the text. The message also has all of them.
+            All errors, in the order of the text. The message also has all of them.
 
     Examples
     --------
@@ -79,8 +79,8 @@ class ProfileError(Error, ValueError):
     >>> try:
     ...     squall.Profile.from_toml(text)
     ... except squall.ProfileError as error:
-    ...     [mistake] = error.diagnostics
-    >>> mistake.line, mistake.path
+    ...     [wrong] = error.diagnostics
+    >>> wrong.line, wrong.path
     (6, 'stream[0].rate')
     """
 

@@ -28,7 +28,7 @@ __all__ = ["Http", "Reply", "Verify"]
 Verify = bool | str | os.PathLike[str] | None
 
 PORT = 8443
-#: What comes of a daemon at once, unless it goes to a file: a report of 64 k streams is some 100
+#: Octets that an answer may have, unless it goes to a file: a report of 64 k streams has some 100
 #: MB.
 LARGEST = 1 << 30
 CHUNK = 1 << 20
@@ -36,7 +36,7 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back; ``body`` is empty where it went to a file."""
+    """The reply; ``body`` is empty where it went to a file."""
 
     status: int
     body: bytes
@@ -87,8 +87,8 @@ class Http:
                 raise ValueError(
                     f"url {url!r}: expected unix:PATH, such as unix:/run/squall/socket"
                 )
-            # The kernel says who asks: a token is seldom needed, and one for another daemon is sent
-            # to none.
+            # The kernel tells the daemon the user, so a token is rarely needed; a token for another
+            # daemon is never sent.
             self.host, self.port, self.url, self.token = (
                 "localhost",
                 0,
@@ -117,7 +117,7 @@ class Http:
         self.token = token or os.environ.get("SQUALL_TOKEN") or known_token
 
     def headers(self) -> dict[str, str]:
-        """What each request has."""
+        """The headers of every request."""
         headers = {
             "User-Agent": f"squall-python/{_native.__version__}",
             "Accept": "application/json",
@@ -187,7 +187,7 @@ class Http:
                 f"{self.url}: {_why(error)}\n  is `squall serve` running there?", 0, "unreachable"
             ) from error
         except BaseException:
-            # What was interrupted midway is not used again.
+            # A connection that was interrupted in the middle of an answer cannot be used again.
             connection.close()
             raise
         self._keep(connection, response)
@@ -324,13 +324,13 @@ class _Unix(http.client.HTTPConnection):
 
 
 def remember(name: str, found: str) -> None:
-    """Trusts on first use: writes down the fingerprint of `name` (``host:port``), or compares it
-    with what is there.
+    """Trusts on first use: stores the fingerprint of `name` (``host:port``), or compares it with
+    the stored one.
 
     Raises
     ------
     ServerError
-        It is another than it was.
+        The fingerprint has changed.
     """
     path = known_file()
     try:
@@ -370,11 +370,11 @@ def known_file() -> pathlib.Path:
 def refused(status: int, body: bytes) -> Error:
     """The error that a daemon's answer says."""
     try:
-        told = json.loads(body)["error"]
+        error_of = json.loads(body)["error"]
         code, message, details = (
-            str(told["code"]),
-            str(told["message"]),
-            list(told.get("details") or ()),
+            str(error_of["code"]),
+            str(error_of["message"]),
+            list(error_of.get("details") or ()),
         )
     except (ValueError, LookupError, TypeError):
         return ServerError(

@@ -18,7 +18,7 @@ def near(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     Python has that from 3.13 on; earlier versions only say that a keyword is unexpected.
     """
     parameters = inspect.signature(function).parameters.values()
-    # Whoever takes the rest says what is wrong with it.
+    # A function with ``**kwargs`` reports wrong keywords itself.
     if any(p.kind is p.VAR_KEYWORD for p in parameters) or hasattr(function, _MARK):
         return function
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -75,6 +75,6 @@ def name_the_nearest(public: Mapping[str, Any], package: str) -> dict[str, Any]:
 
 
 def _is_result(kind: type) -> bool:
-    """Values of reports: nobody but this package makes them, and thousands at a time."""
+    """Values of reports: only this package makes them, and thousands at a time."""
     parameters = getattr(kind, "__dataclass_params__", None)
     return parameters is not None and bool(parameters.frozen)

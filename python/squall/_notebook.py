@@ -38,8 +38,8 @@ def optional(module: str, package: str | None = None) -> ModuleType:
 
 
 def records(items: Iterable[Any]) -> list[dict[str, Any]]:
-    """One flat row for each dataclass: fields of what they hold are named ``rx.lost``,
-    ``rx.latency_ns.p99``; arrays are left out.
+    """One flat row for each dataclass: nested fields are named ``rx.lost``, ``rx.latency_ns.p99``;
+    arrays are left out.
     """
     return [dict(_flat(item, "")) for item in items]
 
@@ -70,7 +70,7 @@ def frame(items: Iterable[Any]) -> Any:
 
 def arrow(items: Iterable[Any]) -> Any:
     rows = records(items)
-    # A column may be missing in rows where what it belongs to is None.
+    # A column may be missing in rows whose parent field is None.
     names = dict.fromkeys(name for row in rows for name in row)
     return optional("pyarrow").table({name: [row.get(name) for row in rows] for name in names})
 

@@ -103,7 +103,7 @@ class PlanFrame:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a session: what it would send. No port is open, and nothing was sent.
+    """The plan of a session: the frames that it would send. No port is open, and nothing was sent.
 
     Attributes
     ----------

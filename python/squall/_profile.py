@@ -59,7 +59,7 @@ def vary(
 
 @dataclass
 class Profile(ProfileTables):
-    """A profile: what to send, on which ports, and when.
+    """The traffic to send: streams and flows, their ports and times.
 
     Its parameters are the keys of the schema; lists of tables have names in the plural. `add` and
     ``profile.streams`` change what was given.
@@ -84,7 +84,7 @@ class Profile(ProfileTables):
     <BLANKLINE>
     """
 
-    # What was read, and the table it had then: as long as that is so, mistakes are named by their
+    # The parsed text, and the table made of it: while the table is unchanged, errors name their
     # place in the text.
     _read: tuple[_native.Profile, dict[str, Any]] | None = field(
         default=None, init=False, repr=False, compare=False
@@ -103,7 +103,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-            The file cannot be read, or has mistakes.
+                The file cannot be read, or has errors.
         """
         return cls._from(_native.Profile.load(os.fspath(path)))
 
@@ -115,7 +115,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-            The profile has mistakes.
+                The profile has errors.
         """
         return cls._from(_native.Profile.parse(text, origin, "toml"))
 
@@ -126,7 +126,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-            The profile has mistakes.
+                The profile has errors.
         """
         return cls._from(_native.Profile.from_json(json.dumps(_plain(table)), "<python>"))
 
@@ -152,17 +152,17 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-            The profile has mistakes; the exception has all of them.
+                The profile has errors; the exception has all of them.
         """
         self._checked()
 
     def to_toml(self) -> str:
-        """The profile as TOML, with every value as a person would write it.
+        """The profile as TOML, with every value in the usual notation.
 
         Raises
         ------
         ProfileError
-            The profile has mistakes.
+                The profile has errors.
         """
         return self._checked().to_toml()
 
@@ -184,7 +184,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-            The profile has mistakes.
+                The profile has errors.
         """
         return self._checked().to_python()
 
@@ -194,7 +194,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-            The profile has mistakes.
+                The profile has errors.
         """
         table: dict[str, Any] = json.loads(self._checked().to_json())
         return table
@@ -228,7 +228,7 @@ def _made(kind: type[Table], table: dict[str, Any]) -> Table:
 
 
 def _table(value: ProfileTables | Table) -> dict[str, Any]:
-    """What was given, under the names of the schema."""
+    """The given values, under the names of the schema."""
     given = {f.name: getattr(value, f.name) for f in fields(value) if not f.name.startswith("_")}  # type: ignore[arg-type]
     table = {key: _plain(value) for key, value in given.items() if value is not None}
     if isinstance(value, Stream) and value.packet is not None and not isinstance(value.packet, str):

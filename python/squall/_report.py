@@ -84,7 +84,7 @@ class Series:
         Raises
         ------
         ValueError
-            Nothing has that quantity.
+                No port, stream or template has that quantity.
         ImportError
             matplotlib is not installed.
         """

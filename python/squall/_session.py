@@ -59,7 +59,7 @@ class Session:
     Raises
     ------
     ProfileError
-        The profile has mistakes.
+            The profile has errors.
     TypeError
         An option is unknown; the message has the nearest.
     ValueError
@@ -94,7 +94,7 @@ class Session:
             try:
                 run.close()
             except Exception:
-                # What went wrong first is what the user needs to see.
+                # The first error is the one that the user needs to see.
                 if kind is None:
                     raise
 
@@ -229,7 +229,7 @@ class Run:
         Raises
         ------
         ProfileError
-            The profile has mistakes; nothing is changed then.
+                The profile has errors; nothing is changed then.
         """
         self._native.change(profile._checked())
 
@@ -368,7 +368,7 @@ def plan(
     Raises
     ------
     ProfileError
-        The profile has mistakes, or a port cannot send it.
+            The profile has errors, or a port cannot send it.
     TypeError
         An option is unknown; the message has the nearest.
 

@@ -1,4 +1,4 @@
-"""TRex's streams in Python: what they are built of, and the JSON that TRex's clients send.
+"""TRex's streams in Python: their classes, and the JSON that TRex's clients send.
 
 It translates nothing, and needs neither Squall's library nor TRex's: `squall run --trex` loads
 profiles with it where TRex's library is missing. Packets are scapy's, or octets.
@@ -28,7 +28,7 @@ except ImportError:
 
 _T = TypeVar("_T")
 
-#: What profiles find in ``trex.stl.api``.
+#: Names that profiles import from ``trex.stl.api``.
 API = [
     "CTRexVmInsFixHwCs",
     "STLArgumentError",
@@ -62,7 +62,7 @@ API = [
     "TRexTimeoutError",
 ]
 
-#: Destination MAC addresses: of the port's configuration, of the packet, of ARP.
+#: Sources of the destination MAC address: the port's configuration, the packet, ARP.
 STLStreamDstMAC_CFG_FILE, STLStreamDstMAC_PKT, STLStreamDstMAC_ARP = 0, 1, 2
 
 
@@ -376,7 +376,8 @@ class STLVmTrimPktSize(_Instruction):
 
 
 class STLScVmRaw:
-    """Instructions of a field engine, in order. Of `cache_size` frames, they repeat."""
+    """Instructions of a field engine, in order. With `cache_size`, that number of frames
+    repeats."""
 
     def __init__(
         self,
@@ -422,7 +423,7 @@ class STLScVmRaw:
 
 
 def _names(instruction: _Instruction) -> list[str]:
-    """Of the variables that it makes."""
+    """The variables that an instruction makes."""
     match instruction:
         case STLVmTupleGen():
             return [f"{instruction.name}.ip", f"{instruction.name}.port"]
@@ -528,8 +529,8 @@ class STLPktBuilder:
         return type(self.packet).__name__ == "Ether" and field in fields
 
     def _layers(self) -> Iterator[tuple[Any, int]]:
-        """Layers, and where they begin. Of octets, TRex's client drops trailing padding, such as
-        a captured FCS, once it has looked for a layer.
+        """Layers with their offsets. From octets, TRex's client drops trailing padding, such as a
+        captured FCS, once it has searched for a layer.
         """
         if not hasattr(self.packet, "fields_desc"):
             octets = self.octets()
@@ -603,7 +604,7 @@ class STLStream:
     random_seed : int
         Seed of its random variables; 0: any.
     mac_src_override_by_pkt, mac_dst_override_mode
-        Take MAC addresses of the packet. Default: of a packet that gives them.
+            Take MAC addresses from the packet. Default: where the packet has them.
     dummy_stream : bool
         Take the time of its frames, and send none.
     start_paused : bool
@@ -805,7 +806,7 @@ def _called(
     tunables: dict[str, Any],
     call: Callable[[Any, Mapping[str, Any]], _T],
 ) -> _T:
-    """What a profile's module makes of its tunables."""
+    """The streams that a profile's module makes with its tunables."""
     spec = importlib.util.spec_from_file_location(f"_squall_trex_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise TRexError(f"{path}: expected a Python file (.py)")
@@ -890,7 +891,7 @@ def _ether() -> Any:
     return Ether
 
 
-#: What a stream is called that sends nothing until the other side of a capture has ended.
+#: The name of a stream that sends nothing until the other side of a capture has ended.
 PAUSE = "delay_stream"
 #: Octets of a packet, and when it leaves, in microseconds.
 _Departure = tuple[bytes, float]
@@ -949,12 +950,12 @@ def _departures(
 
 
 def _first_delay(gap: float | None, smallest: float | None, speedup: float) -> float:
-    """Of the two sides of a capture, so that both are ready; microseconds."""
+    """Microseconds before the two sides of a capture start, so that both are ready."""
     return max(gap / speedup if gap else 1000.0, smallest or 0.0)
 
 
 def _split(path: pathlib.Path, packets: list[_Departure], mode: str) -> list[list[_Departure]]:
-    """The two sides of conversations; first the one that begins."""
+    """The two sides of conversations; first the side that begins."""
     if mode not in ("MAC", "IP"):
         raise TRexArgumentError(f"split_mode = {mode!r}: expected 'MAC' or 'IP'")
     ends = [_ends(octets, mode) for octets, _ in packets]
@@ -975,7 +976,7 @@ def _ends(octets: bytes, mode: str) -> tuple[str, str] | None:
 
 
 def _second_side(path: pathlib.Path, pairs: list[tuple[str, str]]) -> set[str]:
-    """Of addresses that talk to each other those on the other side of the first."""
+    """The addresses on the other side of the first, among those that talk to each other."""
     peers: dict[str, set[str]] = {}
     for source, destination in pairs:
         if source != destination:

@@ -59,7 +59,7 @@ API = "/squall/v1"
 DEFAULT_URL = "https://127.0.0.1:8443"
 #: Between two looks whether a run is over: the first soon, since most that are waited for in tests
 #: are short.
-SOON, SELDOM = 0.02, 0.25
+POLL_FIRST_S, POLL_INTERVAL_S = 0.02, 0.25
 
 
 class Channel(Protocol):
@@ -80,7 +80,7 @@ class Held(Protocol):
     def id(self) -> str: ...
 
 
-class _Beside:
+class _ThreadChannel:
     """Requests on threads, so that the loop goes on."""
 
     def __init__(self, http: Http) -> None:
@@ -237,7 +237,7 @@ def _known(kind: type[T], table: Mapping[str, Any]) -> T:
 
 
 class _Keeper:
-    """Renews leases on a thread of its own, each as long as there is somebody who holds it."""
+    """Renews leases on a thread of its own, each while a reference to it exists."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -279,14 +279,14 @@ class _Keeper:
                 for key in due:
                     holder, every, _ = self._held[key]
                     self._held[key] = (holder, every, now + every)
-                # Often enough that the lease of what nobody holds any more is not renewed for long.
+                # Often enough that a lease without a reference is not renewed for long.
                 wait = min(min(at for _, _, at in self._held.values()) - now, 5.0)
             for key in due:
                 try:
                     self._http.send("POST", f"{API}/leases/{_quoted(key)}/renew")
                 except ServerError as error:
-                    # It has expired, or its run is over. What cannot be reached may be again in
-                    # time.
+                    # It has expired, or its run is over. A daemon that cannot be reached may be
+                    # reachable again in time.
                     if error.status:
                         self.drop(key)
                 except Error:
@@ -304,7 +304,7 @@ class Client:
         self._keeper = _Keeper(channel.http)
         self._leases: dict[str, weakref.ref[Lease]] = {}
         self.url = channel.http.url
-        #: What the daemon said of itself when it was connected to.
+        #: The daemon's version, as of the connection.
         self.version = ""
         self._lease_s = 30.0
 
@@ -727,7 +727,8 @@ class Client:
         target = pathlib.Path(to) if to is not None else pathlib.Path()
         if target.is_dir():
             target /= pathlib.PurePosixPath(name).name
-        # Beside it and then moved: what is there under the name is whole.
+        # Into a file in the same folder that is then renamed, so that the file `target` is always
+        # complete.
         part = target.with_name(target.name + ".part")
         try:
             with part.open("wb") as sink:
@@ -849,7 +850,7 @@ class Session:
             try:
                 await run.close()
             except Exception:
-                # What went wrong first is what the user needs to see.
+                # The first error is the one that the user needs to see.
                 if kind is None:
                     raise
 
@@ -859,7 +860,7 @@ class Session:
         Raises
         ------
         ProfileError
-            The profile has mistakes.
+                The profile has errors.
         PortError
             A port cannot be opened, or another holder has it.
         """
@@ -949,7 +950,7 @@ class Run:
                 return Report.from_json(json.dumps(report))
             if time.monotonic() > end:
                 raise ServerError(f"run {self.id}: the daemon has no report yet", 0, "no_report")
-            await self._client._channel.sleep(SOON)
+            await self._client._channel.sleep(POLL_FIRST_S)
 
     async def pause(self, stream: str | None = None) -> None:
         """Pause a stream, the streams of a group, a template, or all.
@@ -977,7 +978,7 @@ class Run:
         Raises
         ------
         ProfileError
-            The profile has mistakes; nothing is changed then.
+                The profile has errors; nothing is changed then.
         """
         await self._ask("POST", "/change", _profile(profile))
 
@@ -1068,15 +1069,15 @@ class Run:
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout = {timeout!r}: not a time to wait")
         end = None if timeout is None else time.monotonic() + timeout
-        nap = SOON
+        nap = POLL_FIRST_S
         while True:
             if self._report is not None or (await self.info()).over:
                 return True
-            left = SELDOM if end is None else end - time.monotonic()
+            left = POLL_INTERVAL_S if end is None else end - time.monotonic()
             if left <= 0:
                 return False
             await self._client._channel.sleep(min(nap, left))
-            nap = min(nap * 1.5, SELDOM)
+            nap = min(nap * 1.5, POLL_INTERVAL_S)
 
     async def finish(self) -> Report:
         """Wait for the end that the profile sets, and report. If it has no end, call `stop` first.
@@ -1098,7 +1099,7 @@ class Run:
             # A daemon may say that a run is over a moment before it has the report of its end.
             end = time.monotonic() + 1
             while report.duration_s != self._info.elapsed_s and time.monotonic() < end:
-                await self._client._channel.sleep(SOON)
+                await self._client._channel.sleep(POLL_FIRST_S)
                 report = await self._client.report(self.id)
             self._report = report
         return self._report
@@ -1196,7 +1197,9 @@ async def connect(
     ServerError
         No daemon answers, it has an unexpected certificate, or the token is wrong.
     """
-    return await _connected(_Beside(await asyncio.to_thread(Http, url, token, verify, timeout)))
+    return await _connected(
+        _ThreadChannel(await asyncio.to_thread(Http, url, token, verify, timeout))
+    )
 
 
 async def _connected(channel: Channel) -> Client:
@@ -1206,7 +1209,7 @@ async def _connected(channel: Channel) -> Client:
 
 
 def _profile(profile: Profile | Path) -> dict[str, Any]:
-    """As requests have it: a file as its text, so that mistakes are named by their lines."""
+    """The profile in a request: a file as its text, so that errors name their lines."""
     if isinstance(profile, Profile):
         return {"profile": profile._table()}
     path = pathlib.Path(profile)
@@ -1219,7 +1222,7 @@ def _profile(profile: Profile | Path) -> dict[str, Any]:
 
 
 def _test(method: str, profile: Profile | Path | None, more: dict[str, Any]) -> dict[str, Any]:
-    """A test as requests have it: what is no argument of all tests is a setting of the method."""
+    """A test in a request: an argument that not all tests have is a setting of the method."""
     settings = dict(more)
     names = ("ports", "max_rate", "quick", "repeats", "journal", "options")
     common = {name: settings.pop(name, None) for name in names}

@@ -53,7 +53,7 @@ class _Reporting(Protocol):
     def report(self) -> Report: ...
 
 
-# What is asserted
+# Assertions
 
 
 def assert_no_loss(of: Report | _Reporting, stream: str | None = None) -> None:
@@ -62,7 +62,8 @@ def assert_no_loss(of: Report | _Reporting, stream: str | None = None) -> None:
     Parameters
     ----------
     of : Report or run
-        During a run, frames in transit are not lost; lost are those that its report has as lost.
+            During a run, frames in transit are not lost. Afterward, the lost frames of its report
+            count.
 
     Raises
     ------
@@ -186,7 +187,7 @@ def assert_rate(
             raise ValueError(f"stream {one.name!r} has no requested rate (max)\n  try pps=")
         found = [("sent", one.tx_pps)]
         if one.rx is not None and one.tx_packets:
-            # What arrives of what leaves, as the receiver's own clock has no beginning.
+            # The received part of the sent rate, because the receiver's own rate has no start time.
             found.append(("received", one.tx_pps * one.rx.packets / one.tx_packets))
         for what, rate in found:
             if abs(rate - expected) > tol * expected:
@@ -379,8 +380,8 @@ def _squall_client(request: pytest.FixtureRequest) -> Iterator[package.Client | 
     if url is None:
         yield None
         return
-    said = request.config.getoption("--squall-verify")
-    verify = False if said == "no" else said
+    option = request.config.getoption("--squall-verify")
+    verify = False if option == "no" else option
     with package.connect(url, request.config.getoption("--squall-token"), verify=verify) as client:
         yield client
 
@@ -448,7 +449,7 @@ def _network() -> Iterator[str | None]:
             yield f"cannot create a network: {os.strerror(ctypes.get_errno())}"
             return
         try:
-            # The kernel's own packets would be counted with ours.
+            # The kernel's own packets would be counted with Squall's.
             with contextlib.suppress(OSError):
                 for which in ("all", "default"):
                     pathlib.Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6").write_text("1")
@@ -467,8 +468,8 @@ def _ip(*arguments: str) -> None:
 
 
 class _Recording:
-    """The newest frames that come to an interface. What our own ports send there passes by the
-    kernel's taps.
+    """The newest frames that an interface received. Frames that Squall's ports send there bypass
+    the kernel's taps.
     """
 
     def __init__(self, interface: str) -> None:
@@ -609,11 +610,11 @@ def _limit(name: str, limit: str | float) -> tuple[Callable[[float, float], bool
         raise ValueError(f"assert_latency: unknown figure {name!r}: expected {', '.join(known)}")
     if isinstance(limit, int | float):
         return _HOLDS["<="], float(limit), f"<= {_time(float(limit))}"
-    said = re.fullmatch(r"\s*(<=|>=|<|>|)\s*([0-9.]+(?:e-?\d+)?)\s*(\w+)\s*", limit)
-    if not said or said[3] not in _UNITS:
+    parsed = re.fullmatch(r"\s*(<=|>=|<|>|)\s*([0-9.]+(?:e-?\d+)?)\s*(\w+)\s*", limit)
+    if not parsed or parsed[3] not in _UNITS:
         raise ValueError(f'{name} = {limit!r}: expected "<50us", "<= 1 ms", ">100ns" ...')
-    how = said[1] or "<="
-    return _HOLDS[how], float(said[2]) * _UNITS[said[3]], f"{how} {said[2]} {said[3]}"
+    how = parsed[1] or "<="
+    return _HOLDS[how], float(parsed[2]) * _UNITS[parsed[3]], f"{how} {parsed[2]} {parsed[3]}"
 
 
 def _time(ns: float) -> str:

@@ -59,7 +59,8 @@ def connect(
     ----------
     url : str
         ``https://HOST:PORT``, ``http://...`` (a daemon with ``--plain``), or ``unix:PATH``: the
-        socket of a daemon on this machine, where the user who started it and root need no token.
+            socket of a daemon on this machine, where root and the user that started it need no
+            token.
     token : str, optional
         Default: ``SQUALL_TOKEN``, or, for a daemon on this machine, the one in its folder, if it
         can be read.
@@ -96,9 +97,7 @@ class _Blocking:
 
 
 def _now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine comes to that has nothing to wait for, as all have over a `_Blocking`
-    channel.
-    """
+    """The result of a coroutine that never waits, as all coroutines over a `_Blocking` channel."""
     try:
         coroutine.send(None)
     except StopIteration as done:

@@ -44,12 +44,12 @@ __all__ = [
 
 
 class Result:
-    """What a method found; ``squall.test/1`` of the schemas.
+    """The outcome of a method; ``squall.test/1`` of the schemas.
 
     Attributes
     ----------
     data : dict
-        All of it, as ``squall test --json`` writes it.
+            The whole outcome, as ``squall test --json`` writes it.
     """
 
     def __init__(self, text: str) -> None:
@@ -63,7 +63,7 @@ class Result:
 
     @property
     def verdict(self) -> list[str]:
-        """What was found, in sentences."""
+        """The verdict, in sentences."""
         return list(self.data["verdict"]["text"])
 
     @property
@@ -73,7 +73,7 @@ class Result:
 
     @property
     def trials(self) -> list[dict[str, Any]]:
-        """All that were run, repetitions too."""
+        """All trials, repetitions too."""
         return list(self.data["trials"])
 
     def compare(self, baseline: Result, tolerance: float = 0.01) -> list[dict[str, Any]]:
@@ -150,8 +150,8 @@ def run(
     profile : Profile
         Streams, or flows, between ports.
     max_rate : str, optional
-        The most that a port sends: ``"1 Gbps"`` on the line, ``"100 kpps"``. Default: what its link
-        carries.
+            The highest rate of a port: ``"1 Gbps"`` on the line, ``"100 kpps"``. Default: the
+            capacity of its link.
     quick : bool
         Short trials and few repetitions.
     repeats : int
@@ -181,7 +181,7 @@ def run(
     PortError
         A port does not open, or a node is not there.
     """
-    told = None if progress is None else (lambda text: progress(json.loads(text)))
+    on_progress = None if progress is None else (lambda text: progress(json.loads(text)))
     text = _native.run_test(
         json.dumps({method: settings}),
         profile._checked(),
@@ -191,7 +191,7 @@ def run(
         repeats=repeats,
         rest_s=(0.2 if quick else 5.0) if rest is None else float(rest),
         journal=None if journal is None else os.fspath(journal),
-        progress=told,
+        progress=on_progress,
         controller=_controller(nodes, profile),
     )
     return Result(text)
@@ -208,13 +208,13 @@ def ab(
     nodes: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Result:
-    """Compare two profiles by trials in turns: better, worse, or no difference that shows.
+    """Compare two profiles by trials in turns: better, worse, or no significant difference.
 
     Parameters
     ----------
     a, b : Profile
     duration : seconds or str, optional
-        Length of a trial. Default: what the profiles say.
+            Length of a trial. Default: the duration in the profiles.
     repeats, options, progress, nodes
         As in `run`.
     **settings
@@ -225,7 +225,7 @@ def ab(
     Result
         A figure for each metric: its difference.
     """
-    told = None if progress is None else (lambda text: progress(json.loads(text)))
+    on_progress = None if progress is None else (lambda text: progress(json.loads(text)))
     ends = {} if duration is None else {"duration": _plain(duration)}
     text = _native.run_ab(
         a._checked(),
@@ -233,7 +233,7 @@ def ab(
         settings=json.dumps(settings),
         options=json.dumps({**(options or {}), **ends}),
         repeats=repeats,
-        progress=told,
+        progress=on_progress,
         controller=_controller(nodes, a),
     )
     return Result(text)

@@ -33,7 +33,7 @@ from .cluster._daemon import KEPT
 
 __all__ = ["LocalCluster", "Machine", "local_cluster"]
 
-#: RFC 6598: of no network that this machine is likely to be in.
+#: RFC 6598: a network that this machine is unlikely to be in.
 CONTROL = "100.90.0"
 #: The command that takes ssh's place.
 ENTER = """
@@ -77,11 +77,11 @@ class Machine:
 
     @property
     def mac(self) -> str:
-        """Of its port ``eth1``."""
+        """MAC address of its port ``eth1``."""
         return f"02:00:00:00:00:{int(self.address.rpartition('.')[2]):02x}"
 
     def command(self, *argv: str) -> list[str]:
-        """`argv`, as it is run there."""
+        """The command that runs `argv` there."""
         return ["nsenter", "-t", str(self.pid), "-n", "-m", "-u", "-p", "--", *argv]
 
     def run(self, *argv: str, timeout: float = 60) -> str:
@@ -106,7 +106,7 @@ class Machine:
 
 @dataclasses.dataclass
 class LocalCluster:
-    """What `local_cluster` yields.
+    """The cluster that `local_cluster` yields.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class LocalCluster:
         node1's port is ``test-1``, that of its control link ``control-1``.
     folder : pathlib.Path
     inventory : pathlib.Path
-        Its nodes, with no ports yet.
+            Inventory of its nodes, without ports.
     """
 
     nodes: Mapping[str, Machine]
@@ -297,7 +297,7 @@ def _inventory(
 
 
 class _Door(socketserver.ThreadingUnixStreamServer):
-    """What sshd is on real machines: a process of one cannot see those of another."""
+    """A stand-in for sshd on real machines, where processes cannot see those of another machine."""
 
     daemon_threads = True
 

@@ -19,8 +19,9 @@ ports are those of ``ports=``, in order.
 Differences from TRex: ports count only during traffic (a port that sends nothing receives as long
 as another sends); source and destination MAC are those of the packet; latency is measured on every
 frame of a stream with statistics that has room for a signature of 16 octets at the end of the
-payload; others are counted by TRex's marks, and `STLFlowLatencyStats` refuses them. What frames are is decided where `squall serve --trex` and `squall run --trex`
-decide it: checksums are correct only where an instruction sets them.
+payload; others are counted by TRex's marks, and `STLFlowLatencyStats` refuses them. Frames are made
+in the same way as by `squall serve --trex` and `squall run --trex`: checksums are correct only
+where an instruction sets them.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class STLClient:
         self._streams: dict[int, dict[int, STLStream]] = {}
         self._numbers = itertools.count(1)
         self._run: _Run | None = None
-        #: What each port that sends was started with: the factor over its streams' own rates.
+        #: The factor over its streams' own rates with which each sending port was started.
         self._active: dict[int, float] = {}
         self._groups: dict[tuple[int, int], int] = {}
         self._paused: set[int] = set()
@@ -524,7 +525,7 @@ class STLClient:
                 self._cleared[f"port {port}"] = counts["ports"].get(port, {})
             self._cleared["streams"] = counts["streams"]
             if self._run is None:
-                # What is over is nothing that later figures could be compared with.
+                # Later figures cannot be compared with those of a run that is over.
                 self._past = [{**past, "streams": {}} for past in self._past]
                 self._cleared.pop("streams")
 
@@ -546,7 +547,7 @@ class STLClient:
             return Session(profile)
         if len(set(lease.id for lease in self._leases.values())) == 1 == len(self._addresses):
             return self._daemon.session(profile, lease=next(iter(self._leases.values())))
-        # A run has one lease: those of single ports are given back, and the run takes all.
+        # A run has one lease: the leases of single ports are released, and the run takes all ports.
         if self._leases:
             self.release()
         lease = self._daemon.acquire(*self._addresses, owner=self._username)
@@ -579,26 +580,26 @@ class STLClient:
         return groups
 
     def _factor(self, port: int, mult: float | str, share: int) -> float:
-        """What `mult` comes to over the rates of a port's own streams."""
+        """The factor that `mult` means for the rates of a port's own streams."""
         text = str(mult).replace(" ", "").lower()
-        said = re.fullmatch(r"([0-9.]+(?:e-?\d+)?)([kmgt]?)(pps|bps|bpsl1|%)?([+-]?)", text)
-        if not said or (said[2] and not said[3]) or (said[2] and said[3] == "%"):
+        parsed = re.fullmatch(r"([0-9.]+(?:e-?\d+)?)([kmgt]?)(pps|bps|bpsl1|%)?([+-]?)", text)
+        if not parsed or (parsed[2] and not parsed[3]) or (parsed[2] and parsed[3] == "%"):
             raise TRexArgumentError(
                 f'mult = {mult!r}: expected "2", "1mpps", "10gbps", "10gbpsl1", "50%" ...'
             )
-        value = float(said[1]) * {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}[said[2]]
+        value = float(parsed[1]) * {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}[parsed[2]]
         unit = {None: None, "pps": "pps", "bps": "bps_L2", "bpsl1": "bps_L1", "%": "percentage"}[
-            said[3]
+            parsed[3]
         ]
         now = self._active.get(port, 1.0)
         factor = value if unit is None else self._share(port, unit, value / share)
-        factor = {"": factor, "+": now + factor, "-": now - factor}[said[4]]
+        factor = {"": factor, "+": now + factor, "-": now - factor}[parsed[4]]
         if not factor > 0:
             raise TRexArgumentError(f"mult = {mult!r}: the rate must be above 0")
         return factor
 
     def _share(self, port: int, unit: str, value: float) -> float:
-        """What a total rate is as a factor of a port's own streams."""
+        """A total rate as a factor of a port's own streams."""
         streams = self._streams[port]
         if any(stream.size is not None and stream.mode.unit != unit for stream in streams.values()):
             raise TRexArgumentError(
@@ -632,7 +633,7 @@ class STLClient:
             raise error if isinstance(error, TRexError) else TRexError(str(error)) from error
 
     def _look(self) -> None:
-        """Whether what was sending still is."""
+        """Whether a run that was sending still is."""
         run = self._run
         if run is not None and run.wait(0):
             with self._lock:
@@ -648,7 +649,7 @@ class STLClient:
             raise TRexError(str(error)) from error
 
     def _counted(self) -> dict[str, Any]:
-        """Of all runs so far, together."""
+        """The totals over all runs so far."""
         self._look()
         parts = list(self._past)
         if self._run is not None:
@@ -659,7 +660,7 @@ class STLClient:
         return _sum(parts)
 
     def _of(self, name: str) -> tuple[int, STLFlowStats | None]:
-        """Which port a stream of a report is of, and what was to be measured of it."""
+        """The port of a stream in a report, and what to measure of the stream."""
         port, number = _named(name)
         stream = self._streams.get(port, {}).get(number)
         return port, None if stream is None else stream.flow_stats
@@ -729,8 +730,8 @@ def _asked(what: Callable[..., _T], *arguments: Any) -> _T:
 
 
 def _placeholders(port: int, streams: Iterable[STLStream]) -> list[Stream]:
-    """Two streams that wait for each other for ever: for their sake the port is opened to send,
-    frames as long as those.
+    """Two streams that wait for each other and never send: they make the port open for sending
+    frames as long as those of `streams`.
     """
     octets = max((_octets(stream) for stream in streams), default=64)
     pair = [f"{port}.0 idle {which}" for which in "ab"]
@@ -824,7 +825,7 @@ def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             _add(into["counts"], entry["counts"])
             into["rates"] = entry["rates"]
             into["rx_ports"] = sorted({*into["rx_ports"], *entry.get("rx_ports", ())})
-            # Of the latest run: distributions of two are not one.
+            # From the latest run, because distributions of two runs cannot be merged.
             into["latency"], into["jitter"] = entry["latency"], entry["jitter"]
     return {"ports": ports, "streams": streams}
 

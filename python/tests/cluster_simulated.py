@@ -12,7 +12,7 @@ from squall.cluster._control import NodeLost, Peer
 
 
 class Engine:
-    """What a node does, whose clock is wrong by a known offset and drift."""
+    """A simulated node whose clock has a known offset and drift."""
 
     def __init__(self, name: str, report: Any = None, sends_s: float = 0.3) -> None:
         rng = random.Random(name)
@@ -25,7 +25,7 @@ class Engine:
         #: How far from the agreed instant it would really start.
         self.start_error_ns: int | None = None
         self.fails: dict[str, Any] = {}
-        #: What it was asked to run and to store, and how often its controller was heard of.
+        #: The requests and uploads that it received, and the number of its controller's heartbeats.
         self.bodies: list[dict[str, Any]] = []
         self.files: list[str] = []
         self.beats = 0

@@ -18,9 +18,7 @@ def until(true: Callable[[], object], seconds: float = 60) -> None:
 
 
 def still(count: Callable[[], object]) -> None:
-    """Waits until what is counted stays as it is: on a busy machine, whoever was told to pause has
-    its turn late.
-    """
+    """Waits until a count no longer changes: on a busy machine, a worker obeys a pause late."""
 
     def same() -> bool:
         before = count()
@@ -32,9 +30,7 @@ def still(count: Callable[[], object]) -> None:
 
 @pytest.fixture
 def loop() -> Address:
-    """Addresses of loops that nobody else has; ``loop("virtual", drop="1/10")`` for one with
-    options.
-    """
+    """Addresses of unused loops; ``loop("virtual", drop="1/10")`` for one with options."""
     name = f"loop:test-{next(_number)}"
 
     def address(*flags: str, **options: object) -> str:

@@ -74,7 +74,7 @@ def test_attacks_stand_in_profiles(rules: pathlib.Path, tmp_path: pathlib.Path) 
     assert len((tmp_path / "labels.csv").read_text().splitlines()) == 4
 
 
-def test_what_is_wrong_with_an_attack_is_told(rules: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_errors_of_attacks_name_the_attack(rules: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with pytest.raises(squall.ProfileError, match="is not a sid"):
         squall.attack(rules, "null:,virtual", sid="x")
     with pytest.raises(squall.ProfileError, match=r"nowhere\.rules"):

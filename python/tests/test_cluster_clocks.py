@@ -20,7 +20,7 @@ class World:
         self.node = rng.randrange(0, 10**6) * S
 
     def passes(self, ns: int) -> None:
-        # The rate is of the controller against the node: what the mapping calls drift.
+        # The rate of the controller relative to the node: the drift of the mapping.
         self.now += ns
         self.node += round(ns / (1 + self.drift(self.now) * 1e-9))
 
@@ -38,7 +38,7 @@ class World:
 
 
 def delays(rng: random.Random) -> tuple[int, int, int]:
-    """Of any asymmetry: now and then one direction takes a hundred times as long."""
+    """Any asymmetry: now and then one direction takes a hundred times as long."""
 
     def one() -> int:
         return rng.randrange(20_000, 200_000) * rng.choice((1, 1, 1, 10, 100))
@@ -144,7 +144,7 @@ def test_a_mapping_goes_through_an_artificial_clock_to_the_one_below_it(seed: in
 
     at = shown(since + 5 * S)
     mapping = Mapping(-offset + 77, 1234.5, at, 500)
-    below = mapping.behind(offset, drift, since)
+    below = mapping.perturbed(offset, drift, since)
     for _ in range(50):
         local = since + rng.randrange(0, 100 * S)
         assert abs(below.cluster(local) - mapping.cluster(shown(local))) <= 3

@@ -1,4 +1,4 @@
-"""A clock that is asked over UDP: what an exchange bounds, and whom it does not answer."""
+"""Clock exchanges over UDP: the bounds of an exchange, and the senders that get no answer."""
 
 import asyncio
 import socket
@@ -49,7 +49,7 @@ def test_who_lacks_the_key_is_not_answered(echo: Echo) -> None:
             stranger.send(noise)
         with pytest.raises(TimeoutError):
             stranger.recv(100)
-    # And goes on for the one who has it.
+    # It still answers a sender with the key.
     asyncio.run(ask(echo.where, 5))
 
 
@@ -71,7 +71,7 @@ def test_who_lacks_the_key_is_not_believed() -> None:
             asyncio.run(forged())
 
 
-def test_where_nobody_listens_that_is_said_at_once() -> None:
+def test_a_closed_port_is_an_error_at_once() -> None:
     echo = Echo("127.0.0.1", 0, time.monotonic_ns)
     echo.close()
     began = time.monotonic()

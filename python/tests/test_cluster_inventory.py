@@ -1,4 +1,4 @@
-"""Inventories: what they mean, and what is said of mistakes."""
+"""Inventories: their meaning, and messages about errors."""
 
 import json
 import pathlib

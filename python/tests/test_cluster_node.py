@@ -47,7 +47,7 @@ def begin(node: Node) -> str:
 
 
 def state(node: Node, run: str) -> str:
-    """Of the list, as asking for the run itself would renew its lease."""
+    """From the list, because a request for the run itself would renew its lease."""
     rows = node.ask("GET", "/runs")["ok"]["runs"]
     return str(next(row["state"] for row in rows if row["id"] == run))
 

@@ -1,4 +1,4 @@
-"""What each node gets of a profile."""
+"""The part of a profile that each node gets."""
 
 import pathlib
 

@@ -63,31 +63,31 @@ class Other:
     """The other side."""
 
     def __init__(self, reach: Reach) -> None:
-        self.said: list[dict[str, Any]] = []
-        self.trials = Trials(INVENTORY, reach, self.said.append)
+        self.answers: list[dict[str, Any]] = []
+        self.trials = Trials(INVENTORY, reach, self.answers.append)
         self.task = asyncio.create_task(self.trials.serve(self._listen))
 
     def _listen(self, came: Callable[[Any], None]) -> None:
         self.came = came
 
     async def until(self, what: str, count: int = 1) -> dict[str, Any]:
-        """The answer of this kind, when there are so many."""
+        """The last answer of this kind, once there are `count`."""
         for _ in range(2000):
-            if len(found := [one[what] for one in self.said if what in one]) >= count:
+            if len(found := [one[what] for one in self.answers if what in one]) >= count:
                 answer: dict[str, Any] = found[-1]
                 return answer
             await asyncio.sleep(0.01)
-        raise AssertionError(f"no {what} within 20 s: {self.said}")
+        raise AssertionError(f"no {what} within 20 s: {self.answers}")
 
     async def trial(self, **more: Any) -> dict[str, Any]:
-        """What comes of a trial: `done` or `refused`."""
-        del self.said[:]
+        """The outcome of a trial: `done` or `refused`."""
+        del self.answers[:]
         self.came({"trial": {**TRIAL, **more}})
         for _ in range(2000):
-            if self.said and not {"done", "refused"}.isdisjoint(self.said[-1]):
-                return self.said[-1]
+            if self.answers and not {"done", "refused"}.isdisjoint(self.answers[-1]):
+                return self.answers[-1]
             await asyncio.sleep(0.01)
-        raise AssertionError(f"no answer within 20 s: {self.said[-3:]}")
+        raise AssertionError(f"no answer within 20 s: {self.answers[-3:]}")
 
 
 def engines(**more: Any) -> list[Engine]:
@@ -112,7 +112,7 @@ def test_trials_run_one_after_the_other_on_the_same_nodes_with_the_same_clocks()
     reach = Reach(engines())
 
     async def script(test: Other) -> None:
-        ports = test.said[0]["ready"]["ports"]
+        ports = test.answers[0]["ready"]["ports"]
         assert ports[0][1] == [
             {"node": "one", "address": "af_packet:eth1,fanout=2", "speed_bps": 10**9}
         ]
@@ -120,8 +120,8 @@ def test_trials_run_one_after_the_other_on_the_same_nodes_with_the_same_clocks()
         expected = {"done": {"reports": {n: {"of": n} for n in ("one", "two")}, "lost": {}}}
         assert await test.trial() == expected
         clocks = dict(test.trials._clocks)
-        told = [one["elapsed"] for one in test.said if "elapsed" in one]
-        assert told[0] is None and any(known is not None and known >= 0 for known in told)
+        elapsed = [one["elapsed"] for one in test.answers if "elapsed" in one]
+        assert elapsed[0] is None and any(known is not None and known >= 0 for known in elapsed)
         assert await test.trial() == expected
         assert test.trials._clocks == clocks and set(clocks) == {"one", "two"}
 
@@ -139,7 +139,7 @@ def test_a_trial_that_is_stopped_ends_on_all_nodes(line: dict[str, Any] | None) 
 
     async def script(test: Other) -> None:
         test.came({"trial": TRIAL})
-        while not any((one.get("elapsed") or -1) > 0.1 for one in test.said):
+        while not any((one.get("elapsed") or -1) > 0.1 for one in test.answers):
             await asyncio.sleep(0.01)
         began = time.monotonic()
         test.came(line)
@@ -155,7 +155,7 @@ def test_a_node_that_is_lost_is_named_and_made_anew_for_the_next_trial() -> None
 
     async def script(test: Other) -> None:
         test.came({"trial": TRIAL})
-        while not any((one.get("elapsed") or -1) > 0.1 for one in test.said):
+        while not any((one.get("elapsed") or -1) > 0.1 for one in test.answers):
             await asyncio.sleep(0.01)
         reach.engines["two"].fails["daemon"] = True
         done = await test.until("done")
@@ -183,7 +183,7 @@ def test_a_node_that_cannot_be_made_anew_refuses_the_trial() -> None:
 @pytest.mark.parametrize(
     ("status", "again", "usage"), [(400, False, True), (422, False, False), (409, True, False)]
 )
-def test_what_a_node_refuses_is_said_and_what_may_pass_is_asked_again(
+def test_a_refusal_of_a_node_is_reported_and_a_passing_one_is_tried_again(
     status: int, again: bool, usage: bool
 ) -> None:
     reach = Reach(engines())

@@ -16,7 +16,7 @@ def capture(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def test_a_capture_is_rewritten_and_what_was_done_is_told(
+def test_a_capture_is_rewritten_and_the_result_has_counts(
     capture: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     done = squall.edit(
@@ -50,17 +50,17 @@ def test_frames_are_edited_on_their_way(capture: pathlib.Path, tmp_path: pathlib
 
 
 @pytest.mark.parametrize(
-    ("edits", "told"),
+    ("edits", "message"),
     [
         ({"tttl": 1}, "is not an edit"),
         ({"ttl": "x"}, "expected 1 to 255"),
         ({"fixcsum": 3}, "true or false"),
     ],
 )
-def test_what_is_no_edit_is_told_with_what_was_expected(
-    capture: pathlib.Path, tmp_path: pathlib.Path, edits: squall.Edits, told: str
+def test_errors_of_edits_name_what_was_expected(
+    capture: pathlib.Path, tmp_path: pathlib.Path, edits: squall.Edits, message: str
 ) -> None:
-    with pytest.raises(squall.ProfileError, match=told):
+    with pytest.raises(squall.ProfileError, match=message):
         squall.edit(capture, tmp_path / "out.pcap", edits)
 
 

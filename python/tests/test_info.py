@@ -25,9 +25,7 @@ def test_fields_of_what_is_in_a_capture_are_those_of_the_schema() -> None:
         assert names == table["properties"].keys(), name
 
 
-def test_a_capture_is_told_and_its_counts_are_arrays(
-    capture: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_counts_of_a_capture_are_arrays(capture: pathlib.Path, tmp_path: pathlib.Path) -> None:
     info = squall.info(capture, checksums=True, hash=True, bins="100", duplicates=5)
     [file] = info.files
     traffic = info.traffic
@@ -66,7 +64,7 @@ def test_several_captures_have_a_total_and_a_filter_chooses(capture: pathlib.Pat
         squall.info(capture, filter="nothing at all")
 
 
-def test_a_faulty_capture_is_told_as_far_as_it_goes(
+def test_a_damaged_capture_is_read_up_to_its_damage(
     capture: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     capture.write_bytes(capture.read_bytes()[:-1])

@@ -1,4 +1,4 @@
-"""What is exported, and keywords that there are not."""
+"""Exported names, and unknown keywords."""
 
 import inspect
 import pathlib
@@ -12,7 +12,7 @@ import squall.aio
 LOOP = "loop:keywords,virtual"
 
 
-def test_an_unknown_keyword_names_the_nearest_whoever_takes_it() -> None:
+def test_an_unknown_keyword_names_the_nearest_in_every_function() -> None:
     stream = squall.Stream(packet="eth/ipv4/udp", rate="1 kpps")
     profile = squall.Profile({"A": "null:,virtual"}, [stream], duration="1 s")
     run: Any = squall.Session(profile).start

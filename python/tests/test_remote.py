@@ -1,4 +1,4 @@
-"""Against a daemon of our own; `squall.aio` has the same logic, and is tried where waiting differs."""
+"""Against a real daemon; `squall.aio` has the same logic, and is tested where waiting differs."""
 
 import asyncio
 import contextlib
@@ -101,7 +101,7 @@ def client(daemon: Daemon) -> Iterator[squall.Client]:
 
 @pytest.fixture(autouse=True)
 def config(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """What is seen first is remembered here."""
+    """The certificate seen first is remembered here."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("SQUALL_TOKEN", raising=False)
     return tmp_path / "config"
@@ -122,11 +122,11 @@ def test_a_daemons_report_is_that_of_a_run_in_process(client: squall.Client, loo
     once = profile(loop("virtual", drop="1/10"), stream(mode={"burst": 1000}, size="imix"))
     here, there = squall.run(once, fingerprint=True), client.run(once, fingerprint=True)
     assert there.ports["A"].tx.fingerprint == here.ports["A"].tx.fingerprint is not None
-    ours, theirs = here.streams["web"].rx, there.streams["web"].rx
+    local, remote = here.streams["web"].rx, there.streams["web"].rx
     assert (
-        ours is not None
-        and theirs is not None
-        and (theirs.lost, theirs.latency_ns) == (ours.lost, ours.latency_ns)
+        local is not None
+        and remote is not None
+        and (remote.lost, remote.latency_ns) == (local.lost, local.latency_ns)
     )
     assert squall.Report.from_json(there.to_json()).to_dict() == there.to_dict()
 
@@ -243,7 +243,7 @@ def test_a_run_is_changed_while_it_goes_on(client: squall.Client, loop: Address)
         run.multiply(0.5)
         until(lambda: run.report().streams["b"].asked_pps == 1500)
         run.set_rate("a", "700 pps")
-        # Of what the profile says so far half.
+        # Half of the profile's current rate.
         until(lambda: run.report().streams["a"].asked_pps == 350)
         until(lambda: run.sample().streams["b"].tx_pps > 0)
         assert run.elapsed_s > 0 and not run.wait(0)
@@ -426,15 +426,17 @@ def test_the_daemon_looks_into_profiles_captures_and_rules(
     rule = 'alert http any any -> any any (msg:"page"; http.uri; content:"/nobody"; sid:%d;)'
     solved = client.solve(f"{rule % 1}\n{rule % 2}\n")
     assert solved["counts"]["solved"] == 2 and {each["sid"] for each in solved["rules"]} == {1, 2}
-    with client.capture(loop(), file="heard.pcapng", duration_s=0.2) as heard:
-        assert heard.run().capture is not None
-    assert "heard.pcapng" in {file.name for file in client.files()}
+    with client.capture(loop(), file="received.pcapng", duration_s=0.2) as session:
+        assert session.run().capture is not None
+    assert "received.pcapng" in {file.name for file in client.files()}
 
 
-# Who may
+# Access
 
 
-def test_without_the_token_nothing_is_told(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_token_there_is_no_answer(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for token in (None, "wrong"):
         with pytest.raises(squall.ServerError, match="needs a token") as refused:
             squall.connect(daemon.url, token, verify=daemon.fingerprint())
@@ -484,14 +486,14 @@ def test_a_url_that_says_nothing_is_refused(url: str) -> None:
         squall.connect(url)
 
 
-def test_nobody_there_is_said() -> None:
+def test_an_unreachable_daemon_is_an_error() -> None:
     for url in ("https://127.0.0.1:1", "http://127.0.0.1:1"):
         with pytest.raises(squall.ServerError, match="squall serve") as error:
             squall.connect(url)
         assert error.value.code == "unreachable"
 
 
-# Beside an event loop
+# With an event loop
 
 
 def test_runs_of_asyncio_go_side_by_side(daemon: Daemon, loop: Address) -> None:
@@ -510,7 +512,7 @@ def test_runs_of_asyncio_go_side_by_side(daemon: Daemon, loop: Address) -> None:
     assert asyncio.run(both()) == [10, 20, 30]
 
 
-def test_a_task_that_is_cancelled_stops_its_run(
+def test_a_canceled_task_stops_its_run(
     daemon: Daemon, client: squall.Client, loop: Address
 ) -> None:
     async def cancelled() -> None:
@@ -525,7 +527,7 @@ def test_a_task_that_is_cancelled_stops_its_run(
                 await task
 
     asyncio.run(cancelled())
-    # A start that was cancelled before it was answered has a run whose lease nobody renews.
+    # A start that was canceled before its answer leaves a run whose lease is not renewed.
     until(lambda: [info.over for info in client.runs(q="cancelled")] == [True])
 
 
@@ -580,7 +582,7 @@ def test_the_plugins_runs_are_those_of_the_daemon(
     result.stdout.fnmatch_lines(["*sent 10, received 5, lost 5*"])
 
 
-# The transport, against what no daemon of ours does
+# The transport, against a server that behaves as no Squall daemon does
 
 
 class _Odd(http.server.BaseHTTPRequestHandler):
@@ -598,7 +600,7 @@ class _Odd(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-        # As a daemon that closes what has been idle.
+        # As a daemon that closes idle connections.
         self.close_connection = self.path.endswith("/leases")
 
     def log_message(self, *_: object) -> None:

@@ -365,9 +365,7 @@ def test_an_option_that_there_is_not_is_refused_with_the_nearest(loop: Address) 
         squall.Session(profile(loop()), **wrong)
 
 
-def test_what_a_profile_says_of_a_run_is_said_of_one_run_too(
-    loop: Address, tmp_path: pathlib.Path
-) -> None:
+def test_settings_of_a_run_are_arguments_of_run_too(loop: Address, tmp_path: pathlib.Path) -> None:
     report = squall.run(
         profile(loop("virtual"), stream()),
         duration=datetime.timedelta(seconds=2),

@@ -88,12 +88,12 @@ def test_a_capture_has_the_frames_with_fcs(api: Any, loop: Address) -> None:
     assert len(file) == 24 + 5 * (16 + 128)
 
 
-def test_requests_may_be_text_and_what_was_set_is_told(api: Any, loop: Address) -> None:
+def test_requests_may_be_text_and_get_config_returns_the_config(api: Any, loop: Address) -> None:
     config = two_ports(loop())
     api.set_config(config.serialize())
-    told = api.get_config()
-    assert told.ports[0].location == config.ports[0].location
-    assert told.flows[0].packet[2].dst_port.increment.count == 10
+    config_of = api.get_config()
+    assert config_of.ports[0].location == config.ports[0].location
+    assert config_of.flows[0].packet[2].dst_port.increment.count == 10
     assert api.get_metrics('{"choice": "flow"}').flow_metrics[0].frames_tx == 0
     append = snappi.ConfigAppend()
     other = config.flows[0].clone()

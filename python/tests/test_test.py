@@ -37,14 +37,14 @@ def test_figures_are_those_of_the_device_and_a_worse_one_is_a_regression(
     worse = {one["name"] for one in now.compare(before) if one["regressed"]}
     assert {"throughput/64", "throughput/512"} <= worse
     assert not any(one["regressed"] for one in before.compare(before))
-    for ending, said in {
+    for ending, text in {
         "json": "squall.test/1",
         "html": "<html",
         "xml": "failure",
         "csv": "sent",
     }.items():
         now.write(tmp_path / f"result.{ending}", before)
-        assert said in (tmp_path / f"result.{ending}").read_text()
+        assert text in (tmp_path / f"result.{ending}").read_text()
     assert squall.test.Result.load(tmp_path / "result.json").figures == now.figures
     with pytest.raises(ValueError, match="expected .json"):
         now.write(tmp_path / "result.doc")
@@ -124,7 +124,7 @@ def test_a_search_finds_both_ratios_at_once() -> None:
     found = squall.test.mlrsearch(
         rig("drain=10kpps,buffer=20"), max_rate="20kpps", frame_sizes=[64], goal=goals
     )
-    # Conditional throughput is the rate that comes out; what the buffer holds comes out, too.
+    # Conditional throughput is the received rate, and frames from the buffer are received too.
     ndr, pdr = found.figures["NDR/64"], found.figures["PDR/64"]
     assert 9900 < ndr <= 10000 and 10000 < pdr <= 10020, found
 

@@ -52,7 +52,7 @@ def burst(packets: int = 100, pps: float = 10_000, **more: Any) -> STLStream:
 
 
 def frames(packet: Any, *instructions: Any, count: int = 4) -> list[Any]:
-    """What the engine makes of a packet and a field engine, dissected by scapy."""
+    """The frames that the engine makes from a packet and a field engine, dissected by scapy."""
     stream = STLStream(
         packet=STLPktBuilder(pkt=packet, vm=STLScVmRaw(list(instructions))),
         mode=STLTXCont(pps=1000),
@@ -428,6 +428,6 @@ def test_a_capture_that_is_no_profile_is_refused(
         (lambda c: STLClient().connect(), "expected ports"),
     ],
 )
-def test_what_cannot_be_done_is_said(client: STLClient, wrong: Any, why: str) -> None:
+def test_unsupported_features_are_errors(client: STLClient, wrong: Any, why: str) -> None:
     with pytest.raises(trex.TRexError, match=why):
         wrong(client)

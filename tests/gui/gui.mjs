@@ -1,4 +1,5 @@
-// What a user does in the web page, by a browser, against a daemon in a lab (see tests/interop/gui.py):
+// Actions of a user in the web page, in a browser, against a daemon in a lab (see
+// tests/interop/gui.py):
 //   SQUALL_TOKEN=... node gui.mjs https://127.0.0.1:PORT /usr/bin/chromium [--shots FOLDER] [--only WORDS]
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -17,7 +18,7 @@ const only = option("--only");
 const token = process.env.SQUALL_TOKEN;
 /** Another daemon, which this one's page may ask. */
 const [other, otherToken] = [process.env.SQUALL_OTHER, process.env.SQUALL_OTHER_TOKEN];
-const PATIENCE = 60_000;
+const TIMEOUT_MS = 60_000;
 
 /** Counters of the interface itself. */
 function counted(name) {
@@ -28,8 +29,8 @@ function counted(name) {
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Waits until `what` holds. */
-async function until(what, why, patience = PATIENCE) {
-  const end = Date.now() + patience;
+async function until(what, why, timeout = TIMEOUT_MS) {
+  const end = Date.now() + timeout;
   for (;;) {
     const got = await what();
     if (got) return got;
@@ -43,7 +44,7 @@ const errors = [];
 async function open(browser, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ignoreHTTPSErrors: true, acceptDownloads: true, ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(PATIENCE);
+  page.setDefaultTimeout(TIMEOUT_MS);
   page.on("pageerror", (error) => errors.push(`${page.url()}: ${error.message}`));
   page.on("console", (message) => /Content Security Policy|Refused to/.test(message.text()) && errors.push(message.text()));
   page.on("request", (request) => !/^(data|blob):/.test(request.url()) && ![url, other, other.replace("https", "wss")].some((known) => request.url().startsWith(known)) && errors.push(`asked elsewhere: ${request.url()}`));
@@ -59,7 +60,7 @@ async function login(page) {
 
 const api = "/squall/v1";
 
-/** What the daemon answers the page's own browser, with its cookie. */
+/** The daemon's answer to a request of the page's own browser, with its cookie. */
 const ask = (page, path, method = "GET", body = undefined) =>
   page.evaluate(
     async ([path, method, body]) => {
@@ -166,7 +167,7 @@ const steps = {
     await page.getByLabel("Address of port A").press("Tab");
     await page.getByLabel("Address of port B").fill("veth-b");
     await page.getByLabel("Address of port B").press("Tab");
-    // Those of the example go.
+    // Remove the streams of the example.
     const list = page.getByRole("listbox", { name: "Streams" });
     for (let left = await list.getByRole("option").count(); left > 0; left--) {
       await page.getByRole("button", { name: "Remove the stream" }).click();
@@ -190,7 +191,7 @@ const steps = {
     // Octets to field: the first of the destination address.
     await page.locator('[data-octet="30"]').click();
     await page.locator(".field.chosen #f-dst").waitFor();
-    // What does not fit is told where it was typed, and changes nothing.
+    // An error of size is shown where it was typed, and changes nothing.
     await page.locator("#f-ttl").fill("9999");
     await page.locator("#f-ttl").press("Enter");
     await page.locator("#h-ttl.problem").waitFor();
@@ -202,7 +203,8 @@ const steps = {
     await page.getByRole("tab", { name: /Variations/ }).click();
     await page.getByRole("button", { name: "Vary a field" }).click();
     await page.locator(".preview tbody tr").nth(5).waitFor();
-    // It is marked among the octets, and they are asked for once: the page is still when nobody types.
+    // The field is highlighted among the octets, with a single request: the page is idle without
+    // input.
     await page.getByRole("tab", { name: /Packet/ }).click();
     await page.getByText("changes from frame to frame").waitFor();
     const asked = [];
@@ -210,7 +212,7 @@ const steps = {
     await sleep(600);
     assert.deepEqual(asked, []);
     await page.getByRole("tab", { name: /Rate/ }).click();
-    // A problem of the profile stands at its field, by its path.
+    // A problem of the profile is shown at its field, by its path.
     await page.getByLabel("Rate", { exact: true }).fill("nonsense");
     await page.getByLabel("Rate", { exact: true }).press("Tab");
     await page.locator(".field .problem").first().waitFor();
@@ -390,7 +392,7 @@ const steps = {
     await page.getByLabel("Address of port B").press("Tab");
     await page.getByLabel("Second port, for the server side").selectOption("B");
     await page.getByLabel("Speed").selectOption("pps");
-    // A wrong amount stands at its field.
+    // A wrong amount is shown at its field.
     const amount = page.getByLabel("Frames per second", { exact: true });
     await page.getByLabel("Repeat").fill("often");
     await page.getByLabel("Repeat").press("Tab");
@@ -434,7 +436,7 @@ const steps = {
     await click("New attack");
     await page.getByLabel("Rules file").selectOption("two.rules");
     for (const name of ["1 stream", "2 flow templates", "1 replay", "1 attack"]) await mix.getByRole("link", { name, exact: true }).waitFor();
-    // Of any of its pages the whole mix starts.
+    // Each of its pages starts the whole mix.
     await page.getByText("ready", { exact: true }).waitFor();
     if (shots) await page.screenshot({ path: `${shots}/mix.png` });
     await page.getByRole("button", { name: "Start", exact: true }).click();
@@ -465,7 +467,7 @@ const steps = {
   },
 
   async "a run that falls behind says so in red while it goes on"(page) {
-    // More than any machine sends: nobody waits for a slow one.
+    // More than any machine can send: no slow machine makes this run valid.
     const stream = { name: "too fast", packet: "eth/ipv4/udp", size: 64, rate: "10000 Mpps" };
     const { run } = await ask(page, "/runs", "POST", { owner: "alice", name: "too fast", profile: { duration: "5 min", ports: { A: "null:" }, stream: [stream] } });
     await page.goto(`${url}/#/run?id=${run.id}`);
@@ -618,7 +620,7 @@ const steps = {
     await page.getByLabel("Application", { exact: true }).selectOption("exchange");
     await page.getByLabel("Response", { exact: true }).fill("2 KiB");
     await page.getByLabel("Response", { exact: true }).press("Tab");
-    // What streams there are is no part of this.
+    // The streams do not matter here.
     await page.goto(`${url}/#/streams`);
     while (await page.getByRole("listbox", { name: "Streams" }).getByRole("option").count()) await page.getByRole("button", { name: "Remove the stream" }).click();
     await page.goto(`${url}/#/flows`);
@@ -670,7 +672,7 @@ const steps = {
   },
 
   async "failures have reasons, and are red from the threshold on"(page) {
-    // Nobody answers: not begun, as the server has no MAC address.
+    // No host answers: the flows do not begin, because the server has no MAC address.
     const profile = {
       ports: { A: "loop:nobody" },
       flows: { clients: "A" },
@@ -760,31 +762,31 @@ const steps = {
     await ask(page, `/runs/${run.id}/stop`, "POST", {});
     await until(async () => (await ask(page, `/runs/${run.id}`)).state === "done", "it ends");
     const { received_flows } = await ask(page, `/runs/${run.id}/report`);
-    const ours = received_flows.flows.filter(({ src }) => src.startsWith("10."));
-    assert.equal(ours.length, 5);
+    const listed = received_flows.flows.filter(({ src }) => src.startsWith("10."));
+    assert.equal(listed.length, 5);
     const sum = (flows, key) => flows.reduce((n, flow) => n + flow[key], 0);
     const between = (a, b) => (flow) => flow.src === a && flow.dst === b;
-    const packets = sum(ours, "packets");
+    const packets = sum(listed, "packets");
     await until(async () => (await total()) === packets, "the page has the figures of the report");
     const row = lines.filter({ has: page.locator('td[data-column="a_port"]', { hasText: /^1024$/ }) });
     const cell = async (line, name) => Number((await line.locator(`td[data-column="${name}"]`).textContent()).replace(/\D/g, ""));
-    const [there, back] = [ours.filter((flow) => flow.src_port === 1024), ours.filter((flow) => flow.dst_port === 1024)];
+    const [there, back] = [listed.filter((flow) => flow.src_port === 1024), listed.filter((flow) => flow.dst_port === 1024)];
     assert.deepEqual([await cell(row, "packets_ab"), await cell(row, "packets_ba")], [sum(there, "packets"), sum(back, "packets")]);
     assert.ok(sum(there, "packets") > 0 && sum(back, "packets") > 0, "there is something to compare");
     await page.getByRole("tab", { name: "Address pairs" }).click();
     await until(async () => (await lines.count()) === 2, "two pairs of addresses");
-    assert.ok((await numbers("packets")).includes(ours.filter(({ src, dst }) => `${src}${dst}`.includes("10.1.0.10")).reduce((n, { packets }) => n + packets, 0)));
+    assert.ok((await numbers("packets")).includes(listed.filter(({ src, dst }) => `${src}${dst}`.includes("10.1.0.10")).reduce((n, { packets }) => n + packets, 0)));
     await page.getByRole("tab", { name: "Endpoints" }).click();
     await until(async () => (await lines.count()) === 4, "four hosts");
     const host = lines.filter({ has: page.locator('td[data-column="address"]', { hasText: /^10\.1\.0\.1$/ }) });
     assert.deepEqual(
       [await cell(host, "tx_packets"), await cell(host, "rx_packets")],
-      [sum(ours.filter(between("10.1.0.1", "10.2.0.1")), "packets"), sum(ours.filter(between("10.2.0.1", "10.1.0.1")), "packets")],
+      [sum(listed.filter(between("10.1.0.1", "10.2.0.1")), "packets"), sum(listed.filter(between("10.2.0.1", "10.1.0.1")), "packets")],
     );
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "CSV" }).click()]);
     const [names, ...file] = readFileSync(await download.path(), "utf8").trim().split("\r\n").map((line) => line.split(","));
     const of = (address, name) => Number(file.find((line) => line[0] === address)[names.indexOf(name)]);
-    assert.deepEqual([file.length, of("10.2.0.2", "rx_octets")], [4, sum(ours.filter(({ dst }) => dst === "10.2.0.2"), "octets")]);
+    assert.deepEqual([file.length, of("10.2.0.2", "rx_octets")], [4, sum(listed.filter(({ dst }) => dst === "10.2.0.2"), "octets")]);
     assert.equal((await ask(page, `/runs/${run.id}/endpoints?filter=net+10.0.0.0/8`)).packets, 2 * packets, "a packet is one at each of two hosts");
   },
 
@@ -851,7 +853,7 @@ const steps = {
     await page.getByText(`This is the other, ${other}`).waitFor();
     await page.getByText("Live", { exact: true }).waitFor();
     const before = (await ask(page, "/runs")).runs.length;
-    // What is started is that one's, and is heard of by its own WebSocket.
+    // Only that profile starts, and its own WebSocket reports it.
     await page.evaluate(() => localStorage.setItem("squall.draft", JSON.stringify({ ports: { A: "loop:there" }, stream: [{ name: "there", packet: "eth/ipv4/udp", rate: "500 pps" }] })));
     // Before the page stores its own again.
     await page.reload();
@@ -880,8 +882,8 @@ const steps = {
   },
 
   async "another's port is told at its field, and taken by force"(page) {
-    const theirs = { ports: { A: "veth-a" }, stream: [{ name: "theirs", packet: "eth/ipv4/udp", rate: 100 }] };
-    const { run } = await ask(page, "/runs", "POST", { owner: "alice", profile: theirs });
+    const alices = { ports: { A: "veth-a" }, stream: [{ name: "theirs", packet: "eth/ipv4/udp", rate: 100 }] };
+    const { run } = await ask(page, "/runs", "POST", { owner: "alice", profile: alices });
     await page.goto(`${url}/#/streams`);
     await page.getByRole("button", { name: "Start" }).click();
     await page.locator(".port .problem", { hasText: "held by alice" }).waitFor();
@@ -971,7 +973,7 @@ const steps = {
     await page.goto(`${url}/#/runs`);
     await page.locator(".list tbody tr").first().waitFor();
     const runs = await page.locator(".list tbody tr").count();
-    // Whoever started this script does it.
+    // The script that started this one restarts the daemon.
     console.log("RESTART");
     await page.getByText("The daemon does not answer").or(page.getByLabel("Token")).first().waitFor();
     await page.getByLabel("Token").fill(token);
@@ -1027,7 +1029,7 @@ const steps = {
         await sleep(150);
         // By the debugger's door, which the page's policy does not bar.
         await page.evaluate(axe);
-        // In the dark nothing else is different than the colours.
+        // In dark mode only the colors differ.
         const only = colorScheme === "dark" ? { runOnly: ["color-contrast"] } : {};
         const found = await page.evaluate((only) => globalThis.axe.run(document, { resultTypes: ["violations"], ...only }), only);
         violations.push(
@@ -1102,7 +1104,7 @@ const places = ({ file, runs, played, talk }) => ({
   log: "log",
 });
 
-/** What is on the pictures. */
+/** The subjects of the pictures. */
 const SHOWN = {
   duration: "5 min",
   run: { received_flows: true },

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""squall attack over a real network: what both ends say over a veth pair, by TCP and UDP of our own
-and as prepared frames, is what the capture of the same attacks holds, for every rule; among a
-hundred times as much other traffic, of which nothing is lost; a device that does not let one rule's
-attacks pass is told by sid. tshark finds no checksum wrong and, but where a rule asks for it,
+"""squall attack over a real network: the payloads of both ends over a veth pair, by Squall's TCP
+and UDP and as prepared frames, are those in the capture of the same attacks, for every rule; with a
+hundred times as much other traffic, of which nothing is lost; a device that blocks the attacks of
+one rule is reported by sid. tshark finds no wrong checksum and, except where a rule asks for it,
 nothing malformed.
 
-Needs root, tcpdump and tshark; $SQUALL is target/debug/squall unless said.
+Needs root, tcpdump and tshark; $SQUALL is target/debug/squall unless set.
 """
 
 import collections
@@ -48,7 +48,7 @@ def network():
 
 
 def packets(path):
-    """Of a pcap in nanoseconds or microseconds: frames."""
+    """Frames of a pcap in nanoseconds or microseconds."""
     octets = path.read_bytes()
     at = 24
     order = "<" if octets[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
@@ -58,9 +58,9 @@ def packets(path):
         at += 16 + length
 
 
-def said(path):
-    """By flow what each end said: TCP put together by sequence numbers, of UDP the datagrams, of
-    others the packets.
+def payloads_by_flow(path):
+    """Payloads of each end by flow: of TCP put together by sequence numbers, of UDP the datagrams,
+    of other protocols the packets.
     """
     streams = collections.defaultdict(dict)
     first = {}
@@ -132,7 +132,7 @@ class Captured:
         return self
 
     def __exit__(self, *_):
-        # What the kernel has and tcpdump has not read yet.
+        # Frames that the kernel has captured and tcpdump has not read yet.
         wait_idle(self.tcpdump)
         self.tcpdump.terminate()
         self.tcpdump.wait()
@@ -147,7 +147,7 @@ def attack(folder, *argv, rules=RULES):
 def same_payloads(folder, what, expected, *argv):
     """The same attacks over the veth pair; the receiver hears what the capture holds."""
     capture = folder / "live.pcap"
-    # On the bridge: what a port sends by the short way, nobody hears on its own interface.
+    # On the bridge: an interface does not capture its own frames that bypass the queue discipline.
     with Captured("ba", capture):
         report = attack(
             folder,
@@ -173,13 +173,13 @@ def same_payloads(folder, what, expected, *argv):
         one["attacks"],
         len({label["attack"] for label in labels(folder / "file.csv")}),
     )
-    heard = said(capture)
+    received = payloads_by_flow(capture)
     missing, other = [], []
     for flow, octets in expected.items():
-        if flow not in heard:
+        if flow not in received:
             missing.append(flow)
-        elif heard[flow] != octets:
-            other.append((flow, octets[:80], heard[flow][:80]))
+        elif received[flow] != octets:
+            other.append((flow, octets[:80], received[flow][:80]))
     if missing or other:
         raise Failed(
             f"{what}: of {len(expected)} flows {len(missing)} missing {missing[:3]}, {len(other)} others {other[:3]}"
@@ -194,7 +194,7 @@ def payloads(folder):
     one = report["attacks"][0]
     if one["solved"] < 300:
         raise Failed(f"rules solved: {one['solved']}, expected 300 at least")
-    expected = said(folder / "file.pcap")
+    expected = payloads_by_flow(folder / "file.pcap")
     report = same_payloads(folder, "live", expected)
     passage = report["attacks"][0]["passage"]
     same("live: passed", (passage["passed"], passage["blocked"]), (passage["conversations"], {}))
@@ -204,7 +204,7 @@ def payloads(folder):
 
 
 def among_others(folder):
-    """A hundred times as many frames beside them, and none is lost."""
+    """A hundred times as many other frames, and none is lost."""
     profile = folder / "scenario.toml"
     profile.write_text(f"""
 duration = "5 s"
@@ -358,9 +358,9 @@ live = {str(live).lower()}
         for port in report["ports"]:
             interface = port["interface"]
             for way in ["tx", "rx"]:
-                ours = port[way]
+                counters = port[way]
                 # The kernel counts those that it is to cut as one.
-                whole = ours["packets"] - ours["segments"] + ours["gso_frames"]
+                whole = counters["packets"] - counters["segments"] + counters["gso_frames"]
                 same(f"{what}: {port['name']} {way}", whole, interface[f"{way}_packets"])
         same(
             f"{what}: all counted",
@@ -425,8 +425,8 @@ def blocked(folder):
 
 
 def one_way(folder, argv):
-    """Who sends datagrams or packets that nobody answers does not know what became of them: what
-    arrives decides.
+    """A sender of datagrams or packets without answers cannot know their fate: the receiver
+    decides.
     """
     rules = folder / "one-way.rules"
     rules.write_text("""
@@ -444,7 +444,7 @@ alert icmp any any -> any any (msg:"handed on"; itype:8; content:"lyrebird"; sid
 
 
 def well_formed(folder):
-    """What tshark finds in the examples' attacks, none of which asks for anything malformed."""
+    """tshark's findings in the examples' attacks, none of which asks for a malformed packet."""
     capture = folder / "examples.pcap"
     run(
         SQUALL,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""squall capture against other tools: what it says it wrote is what capinfos and tshark read; kill
--9 at any moment leaves a readable file; a full disk is an error with everything so far intact.
+"""squall capture against other tools: capinfos and tshark read what the report claims; kill -9 at
+any moment leaves a readable file; a full disk is an error that leaves all earlier packets intact.
 Needs root for interfaces and disks of its own.
 """
 
@@ -105,8 +105,8 @@ def inside(*argv):
 
 
 def sent_and_captured(folder):
-    """Over a veth pair: what was sent is written or lost by name, and the statistics in the file
-    agree.
+    """Over a veth pair: each sent packet is written or counted as lost, with a reason, and the
+    statistics in the file agree.
     """
     report, sent, file = folder / "report.json", folder / "sent.json", folder / "veth.pcapng"
     argv = inside(
@@ -145,13 +145,13 @@ def sent_and_captured(folder):
     capture.send_signal(signal.SIGINT)
     same("exit status", capture.wait(timeout=30), 0)
     tx = json.loads(sent.read_text())["ports"][0]["tx"]["packets"]
-    told = json.loads(report.read_text())["capture"]
-    same("received and sent", told["received"], tx)
-    same("written and lost", told["written_packets"] + told["lost"], tx)
-    same("in the file", packets_of(file), told["written_packets"])
+    reported = json.loads(report.read_text())["capture"]
+    same("received and sent", reported["received"], tx)
+    same("written and lost", reported["written_packets"] + reported["lost"], tx)
+    same("in the file", packets_of(file), reported["written_packets"])
     statistics = run("capinfos", "-A", file).stdout
     same("the statistics are there", "Number of stat entries = 1" in statistics, True)
-    print(f"veth: {tx} sent, {told['written_packets']} written, {told['lost']} lost")
+    print(f"veth: {tx} sent, {reported['written_packets']} written, {reported['lost']} lost")
 
 
 def killed(folder):
@@ -184,8 +184,8 @@ def killed(folder):
         sender.wait(timeout=30)
         found = readable(file)
         same(f"{name}: packets can be read", found > 100, True)
-        told = folder / "read.json"
-        run(SQUALL, "info", file, "--json", told, "-q", ok=(0, 1, 2, 3))
+        reported = folder / "read.json"
+        run(SQUALL, "info", file, "--json", reported, "-q", ok=(0, 1, 2, 3))
         print(f"kill -9: {found} packets in {name}")
 
 

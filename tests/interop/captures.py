@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Captures that Squall writes, as capinfos, tshark and tcpdump read them; and captures that others
-wrote, compressed and cut, as Squall reads them; and packets in one line each, as tcpdump prints
-them. Needs tshark (with capinfos and editcap), tcpdump and the examples `captures` and `lines`,
-from the folder $EXAMPLES or built by cargo; of the compressors what there is.
+"""Captures that Squall writes, read by capinfos, tshark and tcpdump; captures of other tools,
+compressed and cut, read by Squall; and packets in one line each, compared with tcpdump's lines.
+Needs tshark (with capinfos and editcap), tcpdump and the examples `captures` and `lines`, from the
+folder $EXAMPLES or built by cargo; compressors are optional.
 """
 
 import os
@@ -56,9 +56,9 @@ def tshark(path, *fields):
     return [line.split("\t") for line in out.splitlines()]
 
 
-def ours(path):
-    """What Squall reads: number, time, length on the wire, length captured, link type; and what it
-    finds wrong.
+def packets_in(path):
+    """Packets as Squall reads them (number, time, length on the wire, length captured, link type),
+    and the errors that it finds.
     """
     lines = run(TOOL, "read", path).splitlines()
     packets = [line.split(" ", 4) for line in lines if line[0].isdigit()]
@@ -92,7 +92,7 @@ def written_captures_are_read_by_all(folder):
         expect(rows, [[str(n - 14), "198.18.0.1"] for n in LENGTHS], name)
 
 
-def a_pcapng_with_all_that_can_be_said_is_understood(folder):
+def a_pcapng_with_every_option_is_understood(folder):
     run(TOOL, "write", folder)
     path = folder / "all.pcapng"
     infos = run("capinfos", "-M", path)
@@ -147,14 +147,14 @@ def a_pcapng_with_all_that_can_be_said_is_understood(folder):
     )
     # editcap drops nothing of it.
     run("editcap", path, folder / "again.pcapng")
-    packets, wrong = ours(folder / "again.pcapng")
+    packets, wrong = packets_in(folder / "again.pcapng")
     expect((len(packets), wrong), (FRAMES, []), "what editcap wrote")
 
 
 def captures_that_others_wrote_are_read(folder):
     run(TOOL, "write", folder)
     source = folder / "ns.pcap"
-    wanted, _ = ours(source)
+    wanted, _ = packets_in(source)
     known = [
         line.split()
         for line in subprocess.run(
@@ -168,7 +168,7 @@ def captures_that_others_wrote_are_read(folder):
     ]:
         path = folder / f"editcap.{kind}"
         run("editcap", "-F", kind, source, path)
-        packets, wrong = ours(path)
+        packets, wrong = packets_in(path)
         expect([p[2:] for p in packets], [p[2:] for p in wanted], kind)
         expect(wrong, [], kind)
 
@@ -176,7 +176,7 @@ def captures_that_others_wrote_are_read(folder):
 def compressed_captures_are_read_as_their_tools_read_them(folder):
     run(TOOL, "write", folder)
     source = folder / "ns.pcap"
-    whole, _ = ours(source)
+    whole, _ = packets_in(source)
     chance = random.Random(4)
     tools = {"gzip": "gz", "zstd": "zst", "lz4": "lz4", "xz": "xz", "bzip2": "bz2"}
     for tool in tools:
@@ -188,35 +188,35 @@ def compressed_captures_are_read_as_their_tools_read_them(folder):
             packed.write_bytes(
                 subprocess.run([tool, level, "-c", source], capture_output=True, check=True).stdout
             )
-            packets, wrong = ours(packed)
+            packets, wrong = packets_in(packed)
             expect((packets, wrong), (whole, []), f"{tool} {level}")
-        # Two halves, each by itself, one behind the other.
+        # Two complete halves, one after the other.
         data, half = source.read_bytes(), source.stat().st_size // 2
         parts = [
             subprocess.run([tool, "-c"], input=d, capture_output=True, check=True).stdout
             for d in (data[:half], data[half:])
         ]
         packed.write_bytes(b"".join(parts))
-        expect(ours(packed), (whole, []), f"{tool} in two members")
-        # What a larger one gives when it is cut is what the tool itself gets out of it, at least.
+        expect(packets_in(packed), (whole, []), f"{tool} in two members")
+        # A cut file yields at least what the tool itself decompresses from it.
         large = folder / "large"
         record = struct.pack("<IIII", 1_700_000_000, 0, 700, 700)
         large.write_bytes(data[:24] + b"".join(record + chance.randbytes(700) for _ in range(3000)))
-        # Of 64 KiB as what captures writes has them; the tool's own are larger than this file.
+        # Blocks of 64 KiB, as in captures; the tool's default is larger than this file.
         blocks = ["-B4"] if tool == "lz4" else []
         full = subprocess.run([tool, *blocks, "-c", large], capture_output=True, check=True).stdout
         packed.write_bytes(full[: len(full) * 2 // 3])
         got = subprocess.run([tool, "-d", "-c", packed], capture_output=True, check=False).stdout
         (folder / "got.pcap").write_bytes(got)
-        theirs = len(ours(folder / "got.pcap")[0])
-        packets, wrong = ours(packed)
+        expected = len(packets_in(folder / "got.pcap")[0])
+        packets, wrong = packets_in(packed)
         expect(
-            len(packets) >= theirs,
+            len(packets) >= expected,
             True,
-            f"{tool} cut: {len(packets)} packets, by the tool {theirs}",
+            f"{tool} cut: {len(packets)} packets, by the tool {expected}",
         )
         expect("was cut off" in wrong[0], True, f"{tool} cut: {wrong}")
-        print(f"        {tool}, cut: {len(packets)} packets, of what {tool} -d gives {theirs}")
+        print(f"        {tool}, cut: {len(packets)} packets, of what {tool} -d gives {expected}")
 
 
 def faults_are_found_where_wireshark_finds_them(folder):
@@ -229,7 +229,7 @@ def faults_are_found_where_wireshark_finds_them(folder):
             ["tshark", "-n", "-r", path], capture_output=True, text=True, timeout=60, check=False
         )
         expect("cut short" in done.stderr, True, done.stderr)
-        packets, wrong = ours(path)
+        packets, wrong = packets_in(path)
         expect(len(packets), len(done.stdout.splitlines()), f"cut at {cut}")
         expect(len(wrong), 2, f"cut at {cut}: {wrong}")
 
@@ -278,7 +278,7 @@ def name(text):
 
 
 def varied_packets():
-    """What tcpdump says the same of as Squall, to the letter."""
+    """Packets for which tcpdump and Squall print the same, to the letter."""
     www = name("www.example.com") + struct.pack(">HH", 1, 1)
     cname = b"\xc0\x0c" + struct.pack(">HHIH", 5, 1, 60, 6) + b"\3cdn\xc0\x10"
     address = b"\xc0\x2d" + struct.pack(">HHIH", 1, 1, 60, 4) + bytes([93, 184, 216, 34])
@@ -346,22 +346,22 @@ def lines_are_those_of_tcpdump(folder):
             struct.pack("<IIII", 1_700_000_000, 0, len(p), len(p)) + p for p in list_of
         )
         path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, number) + records)
-        theirs = [
+        expected = [
             line.rstrip()
             for line in run("tcpdump", "-n", "-t", "-S", "-r", path).splitlines()
             if not line.startswith("\t")
         ]
         mine = run(TOOL.parent / "lines", path).splitlines()
-        for number, (their, my) in enumerate(zip(theirs, mine), 1):
+        for number, (their, my) in enumerate(zip(expected, mine), 1):
             if kind == "ppp":
                 their = their.removeprefix("PPP, ")
             expect(my, their, f"{kind}, packet {number}")
-        expect(len(mine), len(theirs), f"{kind}: lines")
+        expect(len(mine), len(expected), f"{kind}: lines")
 
 
 TESTS = [
     written_captures_are_read_by_all,
-    a_pcapng_with_all_that_can_be_said_is_understood,
+    a_pcapng_with_every_option_is_understood,
     captures_that_others_wrote_are_read,
     compressed_captures_are_read_as_their_tools_read_them,
     faults_are_found_where_wireshark_finds_them,

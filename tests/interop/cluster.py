@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs over three nodes with the real Ray, each in namespaces of its own that stand for a machine
-(`squall.testing.local_cluster`): totals are exact, delays and starts hold within the clocks' bounds
-although two nodes have clocks that are wrong on purpose, and whatever is killed, stopped or cut,
-traffic ends within the lease, the report names what is missing, and nothing is left behind.
-Traffic of each kind and one fault; all of it with --full; a step's name as argument: that one alone.
+"""Runs over three nodes with the real Ray, each in namespaces that stand for a machine
+(`squall.testing.local_cluster`): totals are exact; delays and starts hold within the clocks' bounds
+although two nodes have wrong clocks on purpose; and after a kill, a stop or a cut link, traffic
+ends within the lease, the report names what is missing, and no process or file is left.
+Traffic of each kind and one fault; all of it with --full; a step's name as argument: that one
+alone.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from squall.testing import local_cluster
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = os.environ.get("SQUALL") or str(ROOT / "target/debug/squall")
 LEASE_S = 2.0
-#: What a busy machine may take beyond it until the last frame.
+#: Seconds that a busy machine may take beyond it until the last frame.
 MORE_S = 0.5
 #: Everything here is one machine: the true offset of a clock is the one put on it.
 OFFSETS = {"node1": 0, "node2": 5_000_000_000, "node3": -70_000_000_000}
@@ -116,7 +117,7 @@ class Rig:
         return [int(pid) for pid, words in rows if what in words and "_keeper.py" not in words]
 
     def end_controllers(self):
-        """Those of a step that has failed."""
+        """Controllers of a step that has failed."""
         for pid in self.pids("node1", "--nodes"):
             self.kill("node1", 9, pid)
 
@@ -168,7 +169,7 @@ def status(rig):
 
 
 def streams(rig):
-    """A ring: what was sent is what arrived, by the reports and by the counters of the switch."""
+    """A ring: all frames sent have arrived, by the reports and by the counters of the switch."""
     before = rig.sent()
     whole, parts, _ = rig.run(rig.ring())
     after = rig.sent()
@@ -185,7 +186,7 @@ def streams(rig):
 
 
 def delays(whole, parts):
-    """One machine has one clock: a delay is what it is, within the bounds of two nodes."""
+    """One machine has one clock: delays are right within the bounds of two nodes."""
     bound = max(part["clock"]["bound_ns"] for part in parts.values())
     for stream in whole["streams"]:
         least, most = (stream["rx"]["latency_ns"][key] for key in ("min", "max"))
@@ -225,13 +226,13 @@ def first_frames(rig):
 
 
 def spread(rig):
-    """Twenty starts, as they are seen from outside: all first frames at one instant, and no farther
-    apart than the reports say.
+    """Twenty starts, seen from outside: all first frames at one instant, with no more difference
+    than the reports state.
     """
     found, stated = [], []
     for _ in range(20):
         with first_frames(rig) as first:
-            # Seldom enough that three senders, which spin ahead of departures, can share two CPUs.
+            # Slow enough that three senders, which spin ahead of departures, can share two CPUs.
             _, parts, _ = rig.run(rig.ring(packets=5, rate="100 pps"))
         same("ports that sent", sorted(first), ["test-1", "test-2", "test-3"])
         found.append((max(first.values()) - min(first.values())) * 1e3)
@@ -359,7 +360,7 @@ def methods(rig):
     figures = {figure["name"]: figure for figure in outcome["figures"]}
     throughput = figures["throughput/128"]
     error = abs(throughput["value"] - served)
-    # A burst fills the queue for as long as the trial lasts: so much more passes.
+    # A burst fills the queue for the length of the trial, so this much more passes.
     more = buffer / 1.0
     expect(error <= throughput["uncertainty"] + more, f"{throughput}, and not {served}")
     latency(figures["latency.min/128"], served, outcome)
@@ -417,7 +418,7 @@ def quiet_after(rig, node, since, within):
 
 
 def ends(process, report, kept, *, missing, seconds=30):
-    """The controller ends, names what is missing, and says that the whole is not valid."""
+    """The controller ends, names what is missing, and reports that the whole is not valid."""
     try:
         text, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -606,7 +607,7 @@ FULL = [
 
 
 def nothing_left(rig, before):
-    """Of what a step has started: nodes that were up stay, all else is gone."""
+    """The nodes that were up stay, and everything else that a step has started is gone."""
     until = time.monotonic() + 40
     while (left := others(rig) - before) and time.monotonic() < until:
         time.sleep(0.2)

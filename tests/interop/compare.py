@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""squall compare captures, for real: one step in a private lab. Not how fast tools are, but that
-the counts agree: what was asked for was sent and arrived, the tools' files hold what they say, and
-a tool that lies is found out. With a capture as data, too, and as an ordinary user as far as a user
-namespace allows. Leaves nothing behind.
+"""squall compare captures, for real: one step in a private lab. It checks counts, not speeds: the
+requested frames were sent and arrived, the tools' files hold as many as their reports claim, and a
+false report is found. With a capture as data, too, and as an ordinary user as far as a user
+namespace allows. Leaves nothing on the machine.
 """
 
 import json
@@ -15,9 +15,9 @@ import sys
 import tempfile
 import time
 
-NOBODY = 65534
-# Slow enough for any machine that runs tests; what a busy one loses is counted, not held against
-# the tools.
+UNPRIVILEGED_UID = 65534
+# Slow enough for any machine that runs tests. The losses of a busy one are counted, but are not an
+# error of the tools.
 STEP = {"--pps": "5k", "--duration": "500ms", "--rounds": "1"}
 
 
@@ -102,7 +102,7 @@ def rounds_off_the_requested_rate_do_not_count(squall, folder):
     for step in result["steps"]:
         rounds = step["rounds"]
         expect(len(rounds) == 2, f"{len(rounds)} rounds: {step}")
-        # What counts is computed here again, from what the interfaces counted.
+        # The figures are computed again from the counters of the interfaces.
         counted = [r["plr"] for r in rounds if near(r, step) and r["failed"] is None]
         expect(step["rounds_counted"] == len(counted), step)
         if counted:
@@ -221,7 +221,7 @@ def as_an_ordinary_user(squall, folder):
         path.chmod(0o777)
     result = compare(
         str(folder / "squall"), "--tools", "squall", "--data", "60", "--write", str(folder / "work"),
-        user=NOBODY, group=NOBODY, extra_groups=[], cwd=folder / "work",
+        user=UNPRIVILEGED_UID, group=UNPRIVILEGED_UID, extra_groups=[], cwd=folder / "work",
         env={"PATH": os.environ["PATH"], "TMPDIR": str(folder / "work")},
     )  # fmt: skip
     check(result["steps"][0])

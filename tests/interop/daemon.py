@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The daemon and its clients, killed: a client in Python, the browser of the web page, stock
-clients of Open Traffic Generator, and the daemon itself, in the midst of runs, captures and
-uploads. Traffic stops within the lease, ports are free, the history tells what was, nothing of it
-is left on the disk. SIGTERM ends all within two seconds; a folder belongs to one daemon; a disk
-that is full or read-only is told. All of it in a lab. A step's name as argument: that one alone.
+clients of Open Traffic Generator, and the daemon itself, during runs, captures and uploads. Traffic
+stops within the lease, ports are free, the history is complete, no partial file is left on the
+disk. SIGTERM ends all within two seconds; a folder belongs to one daemon; a disk that is full or
+read-only is an error. All of it in a lab. A step's name as argument: that one alone.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from secure import (
 )
 
 SEED = int(os.environ.get("SEED", "7"))
-# Of all clients here; and what a busy machine may take beyond it.
+# The lease of all clients here, and the seconds that a busy machine may take beyond it.
 LEASE, MORE = 3, 2
 RATE = 1000
 SNAPPI = ROOT / "target/otg/snappi-1.62.0/bin/python"
@@ -46,10 +46,10 @@ def sent():
     return int(COUNTER.read_text())
 
 
-def sends(patience=60, what="nothing is sent"):
-    before, deadline = sent(), time.monotonic() + patience
+def sends(timeout_s=60, what="nothing is sent"):
+    before, deadline = sent(), time.monotonic() + timeout_s
     while sent() < before + RATE // 10:
-        expect(time.monotonic() < deadline, f"{what}: {sent() - before} frames in {patience} s")
+        expect(time.monotonic() < deadline, f"{what}: {sent() - before} frames in {timeout_s} s")
         time.sleep(0.02)
 
 
@@ -84,7 +84,7 @@ def stops(within, what):
     return last - since
 
 
-def soon(took, what):
+def within_limit(took, what):
     """A daemon that ends has ended."""
     most = 2 * slowness()
     check(took < most, f"{what}: {took:.2f} s, expected less than {most:.2f} s")
@@ -136,7 +136,7 @@ class Served:
             raise Failed("the daemon goes on after more than 60 s") from None
 
     def clean(self):
-        """Nothing is left of what was under way."""
+        """Checks that no file of an unfinished operation is left."""
         left = [
             str(path.relative_to(self.tmp))
             for path in self.tmp.rglob("*")
@@ -174,15 +174,18 @@ class Served:
         )
         report = self.daemon.ask("GET", f"{path}/report")
         expect(report.status == 200, f"the report: {report}")
-        told, counted = (
+        found_frames, counted = (
             sum(stream["tx_packets"] for stream in report.json()["streams"]),
             sent() - before,
         )
-        check(told == counted, f"the report tells of {told} frames, the interface of {counted}")
+        check(
+            found_frames == counted,
+            f"the report tells of {found_frames} frames, the interface of {counted}",
+        )
 
 
-def client_of(command, said, environment=None, stdin=None):
-    """A client that has said `said`, in a process group of its own."""
+def client_of(command, printed, environment=None, stdin=None):
+    """A client that has printed `printed`, in a process group of its own."""
     client = subprocess.Popen(
         [str(part) for part in command],
         env={**os.environ, **(environment or {})},
@@ -195,12 +198,12 @@ def client_of(command, said, environment=None, stdin=None):
     if stdin:
         client.stdin.write(stdin)
         client.stdin.close()
-    heard = []
+    output_lines = []
     for line in client.stdout:
-        heard.append(line)
-        if line.startswith(said):
+        output_lines.append(line)
+        if line.startswith(printed):
             return client, line.split()[1:]
-    raise Failed(f"the client said {''.join(heard)[-2000:]!r}")
+    raise Failed(f"the client said {''.join(output_lines)[-2000:]!r}")
 
 
 @contextlib.contextmanager
@@ -271,7 +274,7 @@ def a_client_in_python_is_killed(folder):
     return stopped_by_its_lease(served, run, before, "the client was killed")
 
 
-# A user who starts what the page shows at first, and looks on.
+# A user who starts the page's first example and watches it.
 PAGE = """
 const { chromium } = require("playwright-core");
 const [url, executablePath] = process.argv.slice(-2);
@@ -394,7 +397,7 @@ def stock_clients_are_killed(folder):
             found == [("stopped", counted)],
             f"its counters are {found}, the interface counted {counted}",
         )
-        # What asked just now held the ports for as long as it was connected, and a lease longer.
+        # A reader of metrics held the ports while it was connected, and for a lease longer.
         daemon.until(f"{API}/leases", lambda found: not found["leases"], LEASE + MORE)
         served.free()
     status, _ = served.terminate()
@@ -414,7 +417,7 @@ def upload(daemon, name, octets):
 
 
 def under_way(served, otg=True):
-    """All that a daemon can do at once: names of runs, and what has to be closed."""
+    """All operations of a daemon at once: names of runs, and connections to close."""
     daemon = served.daemon
     open_ones, runs = contextlib.ExitStack(), []
 
@@ -510,7 +513,7 @@ def the_daemon_is_killed(folder):
             f"a capture that was broken off: {packets}",
         )
     check(namespaces() == before, f"namespaces are left: {before} before, {namespaces()} now")
-    # At any moment, again and again: what was answered with 201 is in the history.
+    # At any moment, again and again: a run that was answered with 201 is in the history.
     dice, known = random.Random(SEED), []
     for _ in range(6):
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -551,7 +554,7 @@ def sigterm_ends_all_within_two_seconds(folder):
         with open_ones:
             status, took = served.terminate(how)
             check(status == 0, f"{how.name}: exit status {status}: {daemon.words()[-1000:]}")
-            soon(took, how.name)
+            within_limit(took, how.name)
             longest = max(longest, took)
             stops(0.1, how.name)
         wrong = [line for line in daemon.words().splitlines() if " INFO " not in line]
@@ -572,13 +575,13 @@ def sigterm_ends_all_within_two_seconds(folder):
                 and any("veth-a" in port["address"] for port in row["ports"])
                 and row["streams"]
             ):
-                told, counted = (
+                found_frames, counted = (
                     sum(stream["tx_packets"] for stream in report.json()["streams"]),
                     sent() - before,
                 )
                 check(
-                    told == counted,
-                    f"{how.name}: the report tells of {told} frames, the interface of {counted}",
+                    found_frames == counted,
+                    f"{how.name}: the report tells of {found_frames} frames, the interface of {counted}",
                 )
         served.terminate()
     return f"{longest:.2f} s at most"
@@ -600,9 +603,9 @@ def it_starts_again_and_again(folder):
         else:
             status, took = served.terminate()
             check(status == 0, f"restart {number}: exit status {status} after {took:.1f} s")
-            soon(took, f"restart {number}")
+            within_limit(took, f"restart {number}")
         if number % 5 == 0:
-            # One that is killed while it starts is in nobody's way.
+            # A daemon that is killed during its start does not stop the next one.
             serve = [
                 SQUALL,
                 "serve",
@@ -672,15 +675,16 @@ def refused(folder, *words, options=()):
         done = subprocess.run(serve, capture_output=True, text=True, timeout=5)
     except subprocess.TimeoutExpired:
         return check(False, f"a daemon starts in {folder}")
-    said = done.stderr
+    printed = done.stderr
     good = (
         done.returncode == 3
-        and str(folder) in said
-        and "panicked" not in said
-        and any(word in said for word in words)
+        and str(folder) in printed
+        and "panicked" not in printed
+        and any(word in printed for word in words)
     )
     return check(
-        good, f"in {folder}: exit status {done.returncode}, {said!r}; expected {' or '.join(words)}"
+        good,
+        f"in {folder}: exit status {done.returncode}, {printed!r}; expected {' or '.join(words)}",
     )
 
 
@@ -713,7 +717,7 @@ def a_folder_has_one_daemon(folder):
     now = {name: (daemon.data / name).read_bytes() for name in before}
     check(now == before, "token or certificate are others")
     served.terminate()
-    # Whoever has the address is told from whoever has the folder.
+    # The owner of an address differs from the owner of a folder in the message.
     other = Served(folder / "other")
     other.start()
     serve = [
@@ -736,7 +740,7 @@ def a_folder_has_one_daemon(folder):
     other.terminate()
 
 
-def disks_that_are_full_or_read_only_are_told(folder):
+def full_or_read_only_disks_are_errors(folder):
     afile = folder / "afile"
     afile.write_text("x")
     refused(afile, "exists", "directory")
@@ -776,17 +780,17 @@ def disks_that_are_full_or_read_only_are_told(folder):
         with contextlib.suppress(OSError), open(full, "wb", buffering=0) as fill:
             while True:
                 fill.write(bytes(4096))
-        told = {
+        messages = {
             "an upload": daemon.ask("PUT", f"{API}/files/x.bin", bytes(1 << 20), OCTETS),
             "a note": daemon.ask("PATCH", f"{API}/runs/{run}", {"note": "x" * 9000}),
         }
-        for what, got in told.items():
+        for what, got in messages.items():
             check(
                 got.status == 422 and (b"full" in got.body or b"space" in got.body),
                 f"on a full disk, {what}: {got}",
             )
         goes_on(1, "the disk is full")
-        # Nobody needs this disk to send.
+        # Sending does not need this disk.
         small = {"profile": profile("null:") + "# " + "x" * 50_000, "options": {"packets": 1}}
         got = daemon.ask("POST", f"{API}/runs", small)
         expect(got.status == 201, f"a run on a full disk: {got}")
@@ -807,8 +811,8 @@ def disks_that_are_full_or_read_only_are_told(folder):
         full.unlink()
         status, took = served.terminate()
         check(status == 0, f"exit status {status} after {took:.1f} s")
-        soon(took, "the end")
-        daemon.said.close()
+        within_limit(took, "the end")
+        daemon.stderr_text.close()
         daemon = served.start()
         row = daemon.ask("GET", f"{API}/runs/{run}").json()
         check(row["state"] in ("done", "failed"), f"after another start it is {row}")
@@ -817,7 +821,7 @@ def disks_that_are_full_or_read_only_are_told(folder):
         check(sent() > before, "it has sent")
         served.terminate()
         # Which is on the disk, too.
-        daemon.said.close()
+        daemon.stderr_text.close()
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True, timeout=10)
         refused(disk / "data", "Read-only", "read-only", "readonly")
         refused(disk / "new", "Read-only", "read-only")
@@ -831,7 +835,7 @@ def a_run_that_lost_its_port_has_failed(folder):
     """Sending or capturing. A start that is refused is no run."""
     served = Served(folder / "lost", allow="gone-*")
     daemon = served.start()
-    told = []
+    answered = []
     for kind in ["runs", "captures"]:
         for command in ["add gone-a type veth peer name gone-b", "set gone-a up", "set gone-b up"]:
             subprocess.run(["ip", "link", *command.split()], check=True, timeout=10)
@@ -862,14 +866,14 @@ def a_run_that_lost_its_port_has_failed(folder):
             got.status >= 400 and "gone-a" in got.body.decode(),
             f"{kind} on a port that is gone: {got}",
         )
-        told.append(run)
+        answered.append(run)
     found = [run["id"] for run in daemon.ask("GET", f"{API}/runs").json()["runs"]]
-    check(sorted(found) == sorted(told), f"runs are {found}, expected {told} alone")
+    check(sorted(found) == sorted(answered), f"runs are {found}, expected {answered} alone")
     check(served.terminate()[0] == 0, "it ends")
 
 
 def otg_config(flows, layers=1, **more):
-    """Ports in memory, and flows of so many tags."""
+    """Ports in memory, and flows with this number of tags."""
     value = lambda text: {"choice": "value", "value": text}  # noqa: E731
     packet = [
         {
@@ -892,7 +896,7 @@ def otg_config(flows, layers=1, **more):
     return {"ports": ports, "flows": [{"name": f"f{n}", **flow} for n in range(flows)]}
 
 
-# Of what a configuration has taken, so much may not be given back: MiB.
+# MiB of a configuration's memory that may not be given back.
 STAYS = 50
 
 
@@ -932,10 +936,10 @@ def memory_of_hostile_configurations_is_given_back(folder):
     ]:
         small()
     time.sleep(4)
-    told = []
+    results = []
     for name, case in cases.items():
-        # Once more if it is too much: how the allocator's pages lie is chance, and what is lost
-        # comes again each time.
+        # Repeated if it is too much: how the allocator's pages lie is chance, and a leak appears
+        # each time.
         for _ in range(2):
             before, since = daemon.status()["MiB"], time.monotonic()
             status = case()
@@ -944,7 +948,7 @@ def memory_of_hostile_configurations_is_given_back(folder):
                 run["state"] not in ("starting", "running") for run in found["runs"]
             )  # noqa: E731
             daemon.until(f"{API}/runs", over, 60)
-            # What stays for 10 s stays.
+            # Memory that is still used after 10 s is not freed any more.
             for _ in range(5):
                 time.sleep(2)
                 after = daemon.status()["MiB"]
@@ -957,11 +961,11 @@ def memory_of_hostile_configurations_is_given_back(folder):
             after <= before + STAYS,
             f"{name}: {before} MiB before, {after} MiB 10 s after it (status {status}, {took:.1f} s)",
         )
-        told.append(
+        results.append(
             f"{name}: status {status} after {took:.1f} s, {before} -> {after} MiB (at most {most})"
         )
     served.terminate()
-    return "\n        ".join(["", *told])
+    return "\n        ".join(["", *results])
 
 
 def captures_of_otg_stop_at_once(folder):
@@ -1044,8 +1048,11 @@ def a_standard_test_goes_on_after_a_kill(folder):
 
     path = begin()
     row = daemon.until(path, lambda row: row["test"]["trial"] >= 4, 30)
-    told = sum(trial["sent"] for trial in row["test"]["latest"])
-    check(0 < told <= sent() - before, f"trials tell of {told} frames, veth-a of {sent() - before}")
+    found_frames = sum(trial["sent"] for trial in row["test"]["latest"])
+    check(
+        0 < found_frames <= sent() - before,
+        f"trials tell of {found_frames} frames, veth-a of {sent() - before}",
+    )
     # The first report is stored after a second.
     time.sleep(1.5)
     served.kill()
@@ -1077,7 +1084,7 @@ STEPS = [
     sigterm_ends_all_within_two_seconds,
     it_starts_again_and_again,
     a_folder_has_one_daemon,
-    disks_that_are_full_or_read_only_are_told,
+    full_or_read_only_disks_are_errors,
     a_run_that_lost_its_port_has_failed,
     a_standard_test_goes_on_after_a_kill,
     memory_of_hostile_configurations_is_given_back,
@@ -1092,7 +1099,7 @@ def inside(folder, only):
     for what in STEPS:
         if not only or what.__name__ in only:
             failed += not in_steps(what.__name__, lambda what=what: what(folder))
-            # What a step that failed has left would be in the way of the next.
+            # Processes that a failed step has left would disturb the next one.
             for served in everywhere:
                 if served.daemon and served.daemon.process.poll() is None:
                     served.kill()

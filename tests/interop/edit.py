@@ -21,9 +21,9 @@ Where tcprewrite 4.4.3 does something else, and why it is left out:
 - --pnat given twice and --endpoints change an ARP request's addresses the other way round, by a
   guess at its direction.
 - --seed, --enet-mac-seed, --tcp-sequence and --fuzz-seed draw other numbers; tcp-sequence shifts
-  both directions by the same amount and leaves SACK blocks, which then acknowledge what was never
-  sent.
-- 8000,8080,88888:80, an example of its manual, it does not read; Squall reads 8000,8080:80.
+  both directions by the same amount and leaves SACK blocks, which then acknowledge octets that were
+  never sent.
+- It rejects 8000,8080,88888:80, an example of its manual; Squall reads 8000,8080:80.
 """
 
 import os
@@ -175,7 +175,7 @@ def read(path):
     while at < len(data):
         seconds, fraction, captured, length = struct.unpack("<IIII", data[at : at + 16])
         octets = bytearray(data[at + 16 : at + 16 + captured])
-        # See above: what tcprewrite writes into each IPv6 frame.
+        # See above: octets that tcprewrite writes into each IPv6 frame.
         for place in (12, 16, 20):
             if octets[place : place + 2] == b"\x86\xdd":
                 octets[0:2] = octets[6:8] = b"??"
@@ -272,7 +272,11 @@ def packets_of(what):
 
 
 def compare(folder, options, what):
-    source, theirs, ours = folder / "in.pcap", folder / "theirs.pcap", folder / "ours.pcap"
+    source, by_tcprewrite, by_squall = (
+        folder / "in.pcap",
+        folder / "theirs.pcap",
+        folder / "ours.pcap",
+    )
     write(source, packets_of(what), 100 if what == "cut" else 65535)
     more, both = [], []
     if what in ("sides", "cache"):
@@ -282,14 +286,17 @@ def compare(folder, options, what):
         both = more if what == "cache" else []
     if "--dlt=hdlc" in options:
         more += ["--hdlc-address=0x0f", "--hdlc-control=0"]
-    run("tcprewrite", f"--infile={source}", f"--outfile={theirs}", *options, *more)
-    run(TOOL, "edit", "--quiet", "--force", source, ours, *options, *both)
-    (their_link, their), (our_link, our) = read(theirs), read(ours)
-    if their_link != our_link or len(their) != len(our):
+    run("tcprewrite", f"--infile={source}", f"--outfile={by_tcprewrite}", *options, *more)
+    run(TOOL, "edit", "--quiet", "--force", source, by_squall, *options, *both)
+    (tcprewrite_link, tcprewrite_packets), (squall_link, squall_packets) = (
+        read(by_tcprewrite),
+        read(by_squall),
+    )
+    if tcprewrite_link != squall_link or len(tcprewrite_packets) != len(squall_packets):
         raise Failed(
-            f"link type and packets {our_link}, {len(our)}, by tcprewrite {their_link}, {len(their)}"
+            f"link type and packets {squall_link}, {len(squall_packets)}, by tcprewrite {tcprewrite_link}, {len(tcprewrite_packets)}"
         )
-    for number, (a, b) in enumerate(zip(our, their), 1):
+    for number, (a, b) in enumerate(zip(squall_packets, tcprewrite_packets), 1):
         if "--efcs" in options:
             # Having taken the FCS, tcprewrite changes IP's length by as much.
             a, b = a[:2] + (len(a[2]),), b[:2] + (len(b[2]),)
@@ -300,7 +307,7 @@ def compare(folder, options, what):
                 else []
             )
             raise Failed(f"packet {number}: {a}, by tcprewrite {b}; octets {at}")
-    return len(our)
+    return len(squall_packets)
 
 
 def main():

@@ -12,8 +12,9 @@ run in order, so that later ones use the files of earlier ones. Two pages run at
   lab2.example are this host.
 - A file that a command names and that no earlier command made is a copy from `store`: captures,
   certificates, rules, labels, alerts. A toml block whose first line is `# NAME` is the file NAME.
-- Examples are alternatives, and some write the same file: what a command writes packets to is removed
-  before it, because Squall overwrites no file unless it is asked to (--force).
+- Examples are alternatives, and some write the same file: a file that a command writes packets to
+is
+  removed first, because Squall overwrites files only with --force.
 - A block is shell if its first line begins with a program; lines after a prompt (`$ `) are commands
   and the other lines of such a block are output.
 - A run of a daemon has the number of today. An interface has the speed of 1 Gb/s where a command
@@ -64,7 +65,7 @@ ENDLESS_S, ENDING_S, COMPUTING_S, PAGE_S = 1.5, 5, 60, 600
 SERVER = "10.0.0.2"
 HOSTS = f"127.0.0.1 localhost lab7.example lab2.example lab1.example\n{SERVER} www.example.net\n"
 
-# What cannot run here: expression, reason.
+# Examples that cannot run here: expression, reason.
 NOT_RUN = [
     (r"^(pip|sudo (apt|apt-get|dnf)|make|cargo|scripts/\S+) ", "installs or builds"),
     (r"^sudo systemctl ", "needs systemd"),
@@ -204,7 +205,7 @@ def commands(lines, place, block):
 
 
 def of_page(path):
-    """What a page shows, in order."""
+    """The items of a page, in order."""
     place, items, block = str(path.relative_to(ROOT)), [], []
     fence, language, number = False, "", 0
 
@@ -386,7 +387,7 @@ def alerts(files):
 
 
 def certificates(files):
-    """An authority, and what it signed: the server at 10.0.0.2 and a client."""
+    """An authority, and the certificates that it signed: the server at 10.0.0.2 and a client."""
 
     def openssl(*argv):
         subprocess.run(["openssl", *argv], cwd=files, check=True, stderr=subprocess.DEVNULL)
@@ -429,13 +430,13 @@ def network(labs, folder):
         subprocess.run(["ip", "netns", "exec", "peer", "sysctl", "-qw", setting], check=True)
     ip("-n", "peer", "link", "add", "device", "type", "bridge")
     for number in "123":
-        ours, theirs = f"eth{number}", f"peer{number}"
-        peer = ["peer", "name", theirs, "netns", "peer"]
-        ip("link", "add", ours, "mtu", "9000", "type", "veth", *peer)
-        ip("-n", "peer", "link", "set", theirs, "master", "device", "up", "mtu", "9000")
-        ip("link", "set", ours, "up")
+        local, remote = f"eth{number}", f"peer{number}"
+        peer = ["peer", "name", remote, "netns", "peer"]
+        ip("link", "add", local, "mtu", "9000", "type", "veth", *peer)
+        ip("-n", "peer", "link", "set", remote, "master", "device", "up", "mtu", "9000")
+        ip("link", "set", local, "up")
         # A veth takes the frames of xdp_live if its peer polls.
-        ip("netns", "exec", "peer", "ethtool", "-K", theirs, "gro", "on")
+        ip("netns", "exec", "peer", "ethtool", "-K", remote, "gro", "on")
     ip("-n", "peer", "link", "set", "device", "up")
     ip("-n", "peer", "addr", "add", f"{SERVER}/16", "brd", "+", "dev", "device")
     if labs:
@@ -491,7 +492,7 @@ def programs(folder):
     """In front of the path: Squall, which leaves each exit status in $STATUSES, sudo and others."""
     place = folder / "bin"
     place.mkdir()
-    # The shell outlives Ctrl-C: it only waits for what is in front.
+    # The shell survives Ctrl-C, because it only waits for the foreground process.
     squall = f'trap : INT\n{shlex.quote(str(SQUALL))} "$@"\n'
     texts = {
         "squall": squall + 'status=$?\necho "$status" >> "$STATUSES"\nexit "$status"\n',
@@ -572,17 +573,17 @@ class Runner:
         if "*.pcap.gz" in text:
             names.add("old.pcap.gz")
         for name in sorted(names - {"", ".", ".."}):
-            ours, theirs = self.work / name, self.files / name
-            if "/" in name or ours.exists() or ours.is_symlink():
+            local, remote = self.work / name, self.files / name
+            if "/" in name or local.exists() or local.is_symlink():
                 continue
-            if theirs.is_symlink():
-                ours.symlink_to(theirs.readlink())
-            elif theirs.is_dir():
-                shutil.copytree(theirs, ours)
-            elif theirs.exists():
-                shutil.copy(theirs, ours)
+            if remote.is_symlink():
+                local.symlink_to(remote.readlink())
+            elif remote.is_dir():
+                shutil.copytree(remote, local)
+            elif remote.exists():
+                shutil.copy(remote, local)
                 if name.endswith(".toml"):
-                    self.provide(theirs.read_text())
+                    self.provide(remote.read_text())
 
     def start(self, text):
         self.statuses.unlink(missing_ok=True)
@@ -597,28 +598,28 @@ class Runner:
                 start_new_session=True,
             )
 
-    def said(self):
+    def output(self):
         return [
             (self.folder / name).read_bytes().decode(errors="replace") for name in ["out", "err"]
         ]
 
     def command(self, place, text, again=True):
-        text, patience = self.limited(text)
-        patience = patience if again else ENDING_S
+        text, timeout_s = self.limited(text)
+        timeout_s = timeout_s if again else ENDING_S
         for name in written(text):
             (self.work / name).unlink(missing_ok=True)
         process = self.start(text)
         interrupted = False
         try:
-            process.wait(patience)
+            process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             interrupted = True
             if self.interrupt(process):
                 return self.fail(place, text, "did not end within 20 s of SIGINT")
-        out, err = self.said()
+        out, err = self.output()
         quiet = re.search(r"--quiet| -w |\| jq", text)
         if interrupted and not quiet and not out + err:
-            if again and patience < ENDING_S:
+            if again and timeout_s < ENDING_S:
                 # It had not begun yet, on a busy machine.
                 return self.command(place, text, again=False)
             return self.fail(place, text, "printed nothing before it was ended by SIGINT")
@@ -648,21 +649,21 @@ class Runner:
             process.wait()
             return True
 
-    def judge(self, place, text, status, interrupted, said):
+    def judge(self, place, text, status, interrupted, output):
         good = {0} | ({130, -signal.SIGINT} if interrupted else set())
         for expression, statuses, _ in EXPECTED:
             if re.search(expression, text):
                 good |= set(statuses)
-        ours = self.statuses.read_text().split() if self.statuses.exists() else []
-        self.log.append(f"$ {text}\n{said}{ours} {status}")
-        bad = [s for s in [*map(int, ours), status] if s not in good]
+        local = self.statuses.read_text().split() if self.statuses.exists() else []
+        self.log.append(f"$ {text}\n{output}{local} {status}")
+        bad = [s for s in [*map(int, local), status] if s not in good]
         if bad:
             self.fail(place, text, f"exit status {bad[0]}")
-        elif DEFECT.search(said):
+        elif DEFECT.search(output):
             self.fail(place, text, "a defect")
 
     def fail(self, place, text, what):
-        out, err = self.said()
+        out, err = self.output()
         last = (err.strip() or out.strip()).splitlines()[-5:]
         self.failures.append({"place": place, "text": text, "what": what, "last": last})
 
@@ -671,8 +672,8 @@ class Runner:
             shutil.rmtree(state)
         process = self.start(text)
         deadline = time.monotonic() + 20
-        # What it prints first, as text or as JSON.
-        while not re.search(r"squall serves|^\{", self.said()[0], re.MULTILINE):
+        # Its first output, as text or as JSON.
+        while not re.search(r"squall serves|^\{", self.output()[0], re.MULTILINE):
             if process.poll() is not None or time.monotonic() > deadline:
                 if process.poll() is None:
                     self.interrupt(process)
@@ -690,7 +691,7 @@ class Runner:
         stuck = self.interrupt(process)
         for name in ["out", "err"]:
             (self.folder / f"daemon-{name}").replace(self.folder / name)
-        out, err = self.said()
+        out, err = self.output()
         if stuck:
             self.fail(place, text, "did not end within 20 s of SIGINT")
         elif process.returncode not in (0, 130, -signal.SIGINT):
@@ -792,7 +793,7 @@ def main():
 
 
 def tell(pages, folder, files, deadline, verbose):
-    """Runs the pages, the longest first, and prints what came of each."""
+    """Runs the pages, the longest first, and prints the result of each."""
     run, skipped, failed = 0, collections.Counter(), 0
     order = sorted(pages, key=Page.seconds, reverse=True)
     with concurrent.futures.ThreadPoolExecutor(LANES) as lanes:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""squall flows against the kernel's TCP, nginx, curl, wrk and Python, over a veth pair in
-namespaces of its own: our clients to nginx and our servers to others' clients, IPv4 and IPv6, by
-af_packet and by af_xdp, with frames lost, doubled, delayed and out of order on purpose; what both
-sides count is the same, all octets are right, and no flow is left over.
+"""squall flows against the kernel's TCP, nginx, curl, wrk and Python, over a veth pair in private
+namespaces: Squall's clients to nginx, and other clients to Squall's servers, IPv4 and IPv6, by
+af_packet and by af_xdp, with frames lost, doubled, delayed and out of order on purpose. Both sides
+count the same, all octets are right, and no flow is left open.
 
-Needs root, nginx, curl and wrk; $SQUALL is target/debug/squall unless said.
+Needs root, nginx, curl and wrk; $SQUALL is target/debug/squall unless set.
 """
 
 import hashlib
@@ -23,13 +23,13 @@ import sys
 import tempfile
 import time
 
-from tools import Failed, beside, run, same, wait_idle
+from tools import Failed, background, run, same, wait_idle
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
-OURS = f"sq-flows-{os.getpid()}"
-THEIRS = f"{OURS}-peer"
-V4, V6 = "10.77.0.1", "fd77::1"  # of the kernel's side
+LOCAL = f"sq-flows-{os.getpid()}"
+REMOTE = f"{LOCAL}-peer"
+V4, V6 = "10.77.0.1", "fd77::1"  # addresses of the kernel's side
 MEGABYTES = 64
 
 NGINX = """
@@ -49,7 +49,7 @@ def inside(namespace, *argv):
 
 
 def network():
-    for namespace in [OURS, THEIRS]:
+    for namespace in [LOCAL, REMOTE]:
         run("ip", "netns", "add", namespace)
     run(
         "ip",
@@ -57,22 +57,22 @@ def network():
         "add",
         "va",
         "netns",
-        OURS,
+        LOCAL,
         "type",
         "veth",
         "peer",
         "name",
         "vb",
         "netns",
-        THEIRS,
+        REMOTE,
     )
-    # What the kernel of our side would say of its own accord is nothing that we count.
-    run(*inside(OURS, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"))
-    run("ip", "-n", OURS, "link", "set", "va", "up")
-    run("ip", "-n", THEIRS, "link", "set", "vb", "up")
-    run("ip", "-n", THEIRS, "link", "set", "lo", "up")
-    run("ip", "-n", THEIRS, "addr", "add", f"{V4}/16", "dev", "vb")
-    run("ip", "-n", THEIRS, "addr", "add", f"{V6}/64", "dev", "vb", "nodad")
+    # Packets that the kernel of Squall's side would send by itself must not be counted.
+    run(*inside(LOCAL, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"))
+    run("ip", "-n", LOCAL, "link", "set", "va", "up")
+    run("ip", "-n", REMOTE, "link", "set", "vb", "up")
+    run("ip", "-n", REMOTE, "link", "set", "lo", "up")
+    run("ip", "-n", REMOTE, "addr", "add", f"{V4}/16", "dev", "vb")
+    run("ip", "-n", REMOTE, "addr", "add", f"{V6}/64", "dev", "vb", "nodad")
 
 
 def wait(what, come, seconds=30):
@@ -86,13 +86,13 @@ def wait(what, come, seconds=30):
 def flows(folder, *argv):
     """Runs squall flows to its end, and gives its report."""
     report = folder / "report.json"
-    run(*inside(OURS, SQUALL, "flows", *argv, "-q", "--json", report))
+    run(*inside(LOCAL, SQUALL, "flows", *argv, "-q", "--json", report))
     return json.loads(report.read_text())
 
 
 def counted(what, report, side, flows, requests=None):
-    """Every flow was begun, done, and is gone; what did not begin (on a machine that has other
-    work) was counted as late.
+    """Every flow was begun, is done and closed; flows that did not begin (on a machine with other
+    work) were counted as late.
     """
     role = report["flows"]["total"][side]
     late = role["not_begun"].get("late", 0)
@@ -124,12 +124,12 @@ class Nginx:
 
     def __enter__(self):
         argv = inside(
-            THEIRS, "nginx", "-p", self.folder, "-c", self.folder / "nginx.conf", "-g", "user root;"
+            REMOTE, "nginx", "-p", self.folder, "-c", self.folder / "nginx.conf", "-g", "user root;"
         )
         self.process = subprocess.Popen(
             argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        listening = lambda: ":80 " in run(*inside(THEIRS, "ss", "-ltn")).stdout  # noqa: E731
+        listening = lambda: ":80 " in run(*inside(REMOTE, "ss", "-ltn")).stdout  # noqa: E731
         wait("nginx listens", lambda: self.process.poll() is not None or listening())
         if self.process.poll() is not None:
             raise Failed(f"nginx: {self.process.communicate()[0]}")
@@ -151,8 +151,8 @@ class Nginx:
 
 
 def established(address):
-    """Flows that the kernel has open with us; those it keeps for a while behind their end aside."""
-    listed = run(*inside(THEIRS, "ss", "-Htan", "src", address)).stdout
+    """Flows that the kernel has open with Squall, without those in TIME-WAIT."""
+    listed = run(*inside(REMOTE, "ss", "-Htan", "src", address)).stdout
     return [line for line in listed.splitlines() if line.split()[0] not in ("LISTEN", "TIME-WAIT")]
 
 
@@ -167,7 +167,7 @@ FAULTS = {
 BY_PORT = {"af_packet": list(FAULTS), "af_xdp": list(FAULTS)[::2]}
 
 
-def our_clients(folder, nginx):
+def squall_clients(folder, nginx):
     for family, server, clients in [
         ("v4", V4, "10.77.1.1-10.77.1.50"),
         ("v6", f"[{V6}]", "fd77::1:1-fd77::1:50"),
@@ -233,8 +233,8 @@ def our_clients(folder, nginx):
             ports = ["--port", "af_packet:va", "--cores", 2, "-d", "30s"]
             report = flows(folder, "http", *url, *load, "--flows", count, *ports)
             role = counted(what, report, "client", count, each * count)
-            said = [("/small", "200", 100)] * each * role["completed"]
-            same(f"{what}: nginx says", nginx.log(), said)
+            logged = [("/small", "200", 100)] * each * role["completed"]
+            same(f"{what}: nginx says", nginx.log(), logged)
             shared_by_two(what, report)
     print("ok: our clients and nginx")
 
@@ -243,7 +243,7 @@ def shared_by_two(what, report):
     """Two workers play the port, each with its share of the frames, and the kernel gives each its own."""
     shares = [worker["tx_packets"] for worker in report["workers"]]
     same(f"{what}: workers", len(shares), 2)
-    # A worker who had no CPU when its flows were due has begun fewer of them, which is counted.
+    # A worker without a CPU when its flows were due has begun fewer of them, which is counted.
     late = report["flows"]["total"]["client"]["not_begun"].get("late", 0)
     if not late and min(shares) < 0.3 * sum(shares):
         raise Failed(f"{what}: one worker has nearly all: {shares}")
@@ -275,7 +275,7 @@ class Uploads(http.server.BaseHTTPRequestHandler):
 
 
 def large_transfers(folder, nginx):
-    """64 MB each way, our end and theirs, whole; over a network that loses 1 %, too."""
+    """64 MB each way, with Squall at either end, complete; also over a network that loses 1 %."""
     ports = [
         ("af_packet:va", MEGABYTES),
         ("af_xdp:va", MEGABYTES),
@@ -302,8 +302,8 @@ def large_transfers(folder, nginx):
             role = counted("64 MB from nginx", report, "client", 1, 1)
             if role["received_octets"] < MEGABYTES << 20:
                 raise Failed(f"64 MB from nginx: {role['received_octets']} octets")
-        argv = inside(THEIRS, sys.executable, __file__, "uploads")
-        with beside(argv, stdout=subprocess.PIPE, text=True) as sink:
+        argv = inside(REMOTE, sys.executable, __file__, "uploads")
+        with background(argv, stdout=subprocess.PIPE, text=True) as sink:
             same("uploads", sink.stdout.readline(), "ready\n")
             octets = megabytes << 20
             report = flows(
@@ -325,14 +325,14 @@ def large_transfers(folder, nginx):
                 "120s",
             )
             counted(f"{megabytes} MB to Python", report, "client", 1, 1)
-            theirs = sink.stdout.readline().strip()
+            sha256 = sink.stdout.readline().strip()
             sink.terminate()
-        same(f"{megabytes} MB to Python, {port}: SHA-256", theirs, hash_of_body(octets))
+        same(f"{megabytes} MB to Python, {port}: SHA-256", sha256, hash_of_body(octets))
         with Served(folder, port, "--body", octets) as served:
             copy = folder / "copy"
             run(
                 *inside(
-                    THEIRS, "curl", "-sS", "--max-time", 120, "-o", copy, f"http://{served.v4}/"
+                    REMOTE, "curl", "-sS", "--max-time", 120, "-o", copy, f"http://{served.v4}/"
                 )
             )
             found = hashlib.sha256(copy.read_bytes()).hexdigest()
@@ -347,19 +347,20 @@ def large_transfers(folder, nginx):
 
 
 def hash_of_body(octets, text=b"squall sends octets\n"):
-    """Of what our clients post; our servers answer with another."""
+    """The digest of a body that Squall's clients post; Squall's servers answer with another
+    body."""
     return hashlib.sha256((text * (octets // len(text) + 1))[:octets]).hexdigest()
 
 
 class Served:
-    """Our servers, until the end of a with block."""
+    """Squall's servers, until the end of a with block."""
 
     v4, v6 = "10.77.2.1", "fd77::2:1"
 
     def __init__(self, folder, port, *argv, servers=v4):
         self.file = folder / "served.json"
         self.argv = inside(
-            OURS,
+            LOCAL,
             SQUALL,
             "flows",
             "serve",
@@ -376,12 +377,12 @@ class Served:
     def __enter__(self):
         self.process = subprocess.Popen(self.argv, stderr=subprocess.PIPE, text=True)
         address = self.argv[self.argv.index("--servers") + 1].split("-")[0]
-        # A datagram makes the kernel ask for the address; nobody takes it.
+        # A datagram makes the kernel ask for the address; no host has it.
         poke = f"import socket; socket.socket({'socket.AF_INET6' if ':' in address else 'socket.AF_INET'}, 2).sendto(b'?', ({address!r}, 9))"
 
         def answers():
-            run(*inside(THEIRS, sys.executable, "-c", poke))
-            return "lladdr" in run("ip", "-n", THEIRS, "neigh", "show", address).stdout
+            run(*inside(REMOTE, sys.executable, "-c", poke))
+            return "lladdr" in run("ip", "-n", REMOTE, "neigh", "show", address).stdout
 
         try:
             wait("our servers answer", lambda: self.process.poll() is not None or answers())
@@ -403,7 +404,7 @@ class Served:
             self.report = json.loads(self.file.read_text())
 
 
-def our_servers(folder):
+def squall_servers(folder):
     for family, address, host in [
         ("v4", Served.v4, Served.v4),
         ("v6", Served.v6, f"[{Served.v6}]"),
@@ -418,7 +419,7 @@ def our_servers(folder):
                 for _ in range(5):
                     done = run(
                         *inside(
-                            THEIRS,
+                            REMOTE,
                             "curl",
                             "-sS",
                             "-g",
@@ -433,18 +434,18 @@ def our_servers(folder):
                     )
                     same(f"{what}: curl", done.stdout, f"200 {32 * 1024}")
                 # One connection, several requests, by another implementation.
-                done = run(*inside(THEIRS, sys.executable, __file__, "client", address))
+                done = run(*inside(REMOTE, sys.executable, __file__, "client", address))
                 same(f"{what}: Python", done.stdout.split(), [str(32 * 1024)] * 20)
             counted(f"{what}: curl and Python", served.report, "server", 6, 25)
         for kind in BY_PORT:
-            beside_wrk(folder, kind, family, address, host)
+            against_wrk(folder, kind, family, address, host)
     print("ok: our servers, curl, wrk and Python")
 
 
-def beside_wrk(folder, kind, family, address, host):
+def against_wrk(folder, kind, family, address, host):
     what = f"wrk, {kind}, {family}"
     with Served(folder, f"{kind}:va", "--body", "100", servers=address) as served:
-        done = run(*inside(THEIRS, "wrk", "-t1", "-c20", "-d1s", f"http://{host}/"))
+        done = run(*inside(REMOTE, "wrk", "-t1", "-c20", "-d1s", f"http://{host}/"))
         requests = int(re.search(r"(\d+) requests in", done.stdout)[1])
         same(f"{what}: errors", "Socket errors" in done.stdout or "Non-2xx" in done.stdout, False)
     role = served.report["flows"]["total"]["server"]
@@ -476,19 +477,19 @@ def uploads():
 
 
 def played_again(folder, nginx):
-    """What curl and nginx said to each other, captured by tcpdump, is said again by our clients to
-    nginx: the same requests.
+    """Squall's clients repeat to nginx the requests of a conversation between curl and nginx, which
+    tcpdump has captured.
     """
     capture, report = folder / "curl.pcap", folder / "report.json"
     nginx.log()
     argv = inside(
-        THEIRS, "tcpdump", "-i", "lo", "--immediate-mode", "-U", "-w", capture, "tcp port 80"
+        REMOTE, "tcpdump", "-i", "lo", "--immediate-mode", "-U", "-w", capture, "tcp port 80"
     )
     tcpdump = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
     while "listening on" not in (line := tcpdump.stderr.readline()):
         if not line:
             raise Failed("tcpdump does not listen")
-    curl = inside(THEIRS, "curl", "-s", "-o", "/dev/null", "-o", "/dev/null")
+    curl = inside(REMOTE, "curl", "-s", "-o", "/dev/null", "-o", "/dev/null")
     try:
         for path in ["small", "page", "small?a=1", "none"]:
             run(*curl, f"http://{V4}/{path}", f"http://{V4}/{path}&again")
@@ -513,7 +514,17 @@ def played_again(folder, nginx):
     for loops, speed in [(1, ["-x", "2"]), (3, ["-t"])]:
         run(
             *inside(
-                OURS, SQUALL, *argv, "-l", loops, *speed, "--duration", "20", "-q", "--json", report
+                LOCAL,
+                SQUALL,
+                *argv,
+                "-l",
+                loops,
+                *speed,
+                "--duration",
+                "20",
+                "-q",
+                "--json",
+                report,
             )
         )
         load = json.loads(report.read_text())["flows"]
@@ -571,8 +582,8 @@ def whole(frame):
 
 
 def device(mode):
-    """Copies frames between va and vd: as they are, with whole checksums, or with one bit of the
-    payload of every tenth segment changed behind that. Says how many it has changed."""
+    """Copies frames between va and vd: unchanged, with complete checksums, or with these and one
+    bit of the payload of every tenth segment changed. Prints the number of changed segments."""
     sides = []
     for name in ["va", "vd"]:
         side = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -602,17 +613,17 @@ def device(mode):
 
 
 def damaged_on_the_way(folder, nginx):
-    """A device between nginx and our clients: what it damages is not taken for good, and neither is
-    what it copies before anybody has made a checksum."""
-    run("ip", "-n", OURS, "link", "add", "vc", "type", "veth", "peer", "name", "vd")
-    run("ip", "-n", OURS, "link", "set", "vc", "up")
-    run("ip", "-n", OURS, "link", "set", "vd", "up")
+    """A device between nginx and Squall's clients: damaged segments are not accepted, while copies
+    with an unfinished checksum (offload) are."""
+    run("ip", "-n", LOCAL, "link", "add", "vc", "type", "veth", "peer", "name", "vd")
+    run("ip", "-n", LOCAL, "link", "set", "vc", "up")
+    run("ip", "-n", LOCAL, "link", "set", "vd", "up")
     body = hashlib.sha256((nginx.folder / "www" / "small").read_bytes()).hexdigest()
     argv = ["http", "--url", f"http://{V4}/small", "--check", f"sha256 {body}", "--port"]
     argv += ["af_packet:vc", "--clients", "10.77.1.1", "--cps", 50, "--flows", 20]
     for mode, good in [("copies", False), ("completes", True), ("damages", True)]:
         between = subprocess.Popen(
-            inside(OURS, sys.executable, __file__, "device", mode),
+            inside(LOCAL, sys.executable, __file__, "device", mode),
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -626,7 +637,7 @@ def damaged_on_the_way(folder, nginx):
         bad = report["flows"]["links"][0]["counters"]["bad_tcp_checksum"]
         if good:
             counted(f"a device that {mode}", report, "client", 20, 100)
-            # What nginx was sent and did not take is the kernel's to count.
+            # Segments that nginx received damaged are counted by the kernel.
             if not (changed > 0) == (bad > 0) == (mode == "damages") or bad > changed:
                 raise Failed(f"a device that {mode}: {changed} changed, {bad} bad")
         else:
@@ -634,7 +645,7 @@ def damaged_on_the_way(folder, nginx):
             same("what is copied without a checksum", client["completed"], 0)
             if bad == 0:
                 raise Failed("frames without a checksum are not counted")
-    run("ip", "-n", OURS, "link", "del", "vc")
+    run("ip", "-n", LOCAL, "link", "del", "vc")
     print("ok: a device that damages what it forwards")
 
 
@@ -656,16 +667,16 @@ def main():
         try:
             network()
             with Nginx(folder) as nginx:
-                our_clients(folder, nginx)
+                squall_clients(folder, nginx)
                 large_transfers(folder, nginx)
                 played_again(folder, nginx)
                 damaged_on_the_way(folder, nginx)
             closing_early(folder)
-            our_servers(folder)
+            squall_servers(folder)
         except Failed as failed:
             sys.exit(f"FAILED: {failed}")
         finally:
-            for namespace in [OURS, THEIRS]:
+            for namespace in [LOCAL, REMOTE]:
                 subprocess.run(["ip", "netns", "del", namespace], check=False)
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The web page in Chromium, in a lab of its own: tests/gui/gui.mjs does what a user does there.
-Here is what it needs: a lab with a pair of interfaces, a daemon in it that asks for a token, and
-another whose page may ask it.
-With `--shots FOLDER` pictures of all pages are left there.
+"""The web page in Chromium, in a private lab: tests/gui/gui.mjs acts as a user. This script makes
+what it needs: a lab with a pair of interfaces, a daemon in it that asks for a token, and another
+daemon whose page may use the first.
+With `--shots FOLDER`, pictures of all pages are saved there.
 """
 
 import json
@@ -17,7 +17,7 @@ import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # A minute is usual; pictures take another.
-PATIENCE_S = 400
+TIMEOUT_S = 400
 
 
 def skip(why):
@@ -106,7 +106,7 @@ def main():
                 text=True,
                 start_new_session=True,
             )
-            watchdog = threading.Timer(PATIENCE_S, os.killpg, (browser.pid, signal.SIGKILL))
+            watchdog = threading.Timer(TIMEOUT_S, os.killpg, (browser.pid, signal.SIGKILL))
             watchdog.start()
             for line in browser.stdout:
                 if line.strip() == "RESTART":
@@ -118,7 +118,7 @@ def main():
             done = browser.wait()
             watchdog.cancel()
             if done == -signal.SIGKILL:
-                done = f"more than {PATIENCE_S} s"
+                done = f"more than {TIMEOUT_S} s"
             daemon.send_signal(signal.SIGTERM)
             ended = daemon.wait(timeout=20)
             if done or ended not in (0, -signal.SIGTERM):

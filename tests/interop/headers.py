@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Headers beside others' idea of them, of one list of examples (tests/headers/examples.txt): the
-same octets as scapy's, and a dissection by tshark in which nothing is malformed.
+"""Headers compared with other implementations, from one list of examples
+(tests/headers/examples.txt): the same octets as scapy's, and a dissection by tshark in which
+nothing is malformed.
 
-Needs tshark and scapy; $SQUALL is target/debug/squall unless said.
+Needs tshark and scapy; $SQUALL is target/debug/squall unless set.
 """
 
 import json
@@ -56,9 +57,9 @@ def by_scapy(expression):
     names = dict(vars(scapy))
     for more in [bfd, erspan, geneve, gtp, gtp_v2, igmpv3, lldp, mqtt, ospf, roce]:
         names |= vars(more)
-    packet = eval(expression, names)  # noqa: S307 (a file of ours)
+    packet = eval(expression, names)  # noqa: S307 (a file of this repository)
     layer = packet
-    # Addresses that scapy takes from its host are those of our defaults.
+    # Addresses that scapy takes from its host are replaced by Squall's defaults.
     while layer:
         for kind, values in {
             "Ethernet": {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"},

@@ -2,7 +2,7 @@
 """`squall info` against capinfos and tshark, on the golden captures: packets, octets, times, order,
 lengths, IP flows.
 
-Needs tshark and capinfos; $SQUALL is target/debug/squall unless said.
+Needs tshark and capinfos; $SQUALL is target/debug/squall unless set.
 """
 
 import collections
@@ -32,8 +32,8 @@ def capinfos(capture: pathlib.Path) -> dict[str, str]:
 
 
 def tshark(capture: pathlib.Path) -> tuple[dict[int, int], dict[str, tuple[int, int]]]:
-    """Packets of each length; packets and octets of IPv4 and IPv6 right behind the link's header,
-    tags and labels aside.
+    """Packets of each length; packets and octets of IPv4 and IPv6 directly after the link's header
+    and its tags and labels.
     """
     lengths: collections.Counter[int] = collections.Counter()
     shares: dict[str, tuple[int, int]] = {}
@@ -55,21 +55,21 @@ def tshark(capture: pathlib.Path) -> tuple[dict[int, int], dict[str, tuple[int, 
 
 def check(squall: pathlib.Path, capture: pathlib.Path) -> list[str]:
     info = json.loads(run(squall, "info", "--quiet", "--json", "-", capture))["files"][0]
-    traffic, theirs = info["traffic"], capinfos(capture)
+    traffic, capinfos_of = info["traffic"], capinfos(capture)
     lengths, shares = tshark(capture)
     wrong = []
 
-    def same(what: str, ours: object, expected: object) -> None:
-        if ours != expected:
-            wrong.append(f"{capture.name}: {what}: {ours}, expected {expected}")
+    def same(what: str, found: object, expected: object) -> None:
+        if found != expected:
+            wrong.append(f"{capture.name}: {what}: {found}, expected {expected}")
 
-    same("packets", traffic["packets"], int(theirs["Number of packets"]))
-    same("octets", traffic["octets"], int(theirs["Data size (bytes)"]))
-    same("strict order", traffic["order"]["strict"], theirs["Strict time order"] == "True")
+    same("packets", traffic["packets"], int(capinfos_of["Number of packets"]))
+    same("octets", traffic["octets"], int(capinfos_of["Data size (bytes)"]))
+    same("strict order", traffic["order"]["strict"], capinfos_of["Strict time order"] == "True")
     same(
         "duration",
         f"{traffic['duration_s']:.6f}",
-        f"{float(theirs['Capture duration (seconds)']):.6f}",
+        f"{float(capinfos_of['Capture duration (seconds)']):.6f}",
     )
     same("lengths", {length: n for length, n in traffic["lengths"]["counts"]}, lengths)
     same(
@@ -81,10 +81,10 @@ def check(squall: pathlib.Path, capture: pathlib.Path) -> list[str]:
     if (
         capture.stem != "wrong"
     ):  # headers that contradict themselves are not each reader's idea of IP
-        ours = {
+        found = {
             p["name"]: (p["packets"], p["octets"]) for p in network if p["name"] in ("IPv4", "IPv6")
         }
-        same("IPv4 and IPv6", ours, shares)
+        same("IPv4 and IPv6", found, shares)
     same("packets of all network protocols", sum(p["packets"] for p in network), traffic["packets"])
     same("packets of the series", sum(traffic["series"]["packets"]), traffic["packets"])
     flows = traffic["flows"]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""kill -9 at any moment leaves nothing behind: interfaces (flags, promiscuity, addresses, XDP
-programs, offloads), BPF programs, maps and links, huge pages and their files, shared memory,
-namespaces and processes are as before; and what was killed starts again at once. Every kind of port
-of this build that works on a veth pair here, sending, receiving and both, and kinds with devices of
-their own; the demo, the probe and labs. Needs root; a kind that does not work says why.
+"""kill -9 at any moment leaves no trace: interfaces (flags, promiscuity, addresses, XDP programs,
+offloads), BPF programs, maps and links, huge pages and their files, shared memory, namespaces and
+processes are as before; and the killed command starts again at once. Every kind of port of this
+build that works on a veth pair here, sending, receiving and both, and kinds with devices of their
+own; the demo, the probe and labs. Needs root; a kind that does not work prints the reason.
 """
 
 import json
@@ -20,7 +20,7 @@ import time
 ROUNDS = int(os.environ.get("ROUNDS", "4"))
 SEED = int(os.environ.get("SEED", str(time.time_ns() % 1_000_000)))
 # A kernel frees what a process held after a grace period, which a busy machine makes longer.
-PATIENCE_S = 60
+TIMEOUT_S = 60
 PACKET = ["--packet", "eth/ipv4/udp(dport=9)", "--size", "64"]
 NAMESPACE = f"sq-killed-{os.getpid()}"
 
@@ -100,14 +100,14 @@ def differs(what, before, now):
     if what == "huge pages" and None in (before["counts"], now["counts"]):
         return before["files"] != now["files"]
     if isinstance(before, list):
-        # What is gone, somebody else has taken away.
+        # Other programs have removed objects that are gone.
         return not set(now) <= set(before)
     return before != now
 
 
 def processes(state):
-    """Those of ours, known by their environment, that are still there: (number, network namespace,
-    name).
+    """Processes of this test that are still running, by their environment: (number, network
+    namespace, name).
     """
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
@@ -137,16 +137,17 @@ def snapshot(state):
     }
 
 
-def left_behind(before, state):
-    """What is not as it was, after the kernel has had its time; None if nothing is."""
-    until, wait = time.monotonic() + PATIENCE_S, 0.02
+def difference(before, state):
+    """The difference from before, after the kernel has had time to clean up; None if there is
+    none."""
+    until, wait = time.monotonic() + TIMEOUT_S, 0.02
     while True:
         now = snapshot(state)
         changed = [
             what for what in before if what != "bpf" and differs(what, before[what], now[what])
         ]
         differences = [f"{what}: {before[what]}\n  now {now[what]}" for what in changed]
-        # Less than before is somebody else's doing.
+        # Other programs have removed objects that are gone.
         for kind, objects in now["bpf"].items():
             new = {
                 number: name
@@ -162,7 +163,7 @@ def left_behind(before, state):
 
 
 def rows(squall):
-    """(name, command, what runs beside it to keep it busy)"""
+    """(name, command, load that keeps it busy)"""
     listed = json.loads(run(*inside(squall, "ports", "b0", "--json", "-")).stdout)
     send = lambda address, *more: [
         squall,
@@ -214,7 +215,7 @@ def rows(squall):
 
 
 def kill_at(command, after_s, environment):
-    """Starts a command and kills it; what it said if it ended before by itself."""
+    """Starts a command and kills it; returns its output if it ended before by itself."""
     process = subprocess.Popen(
         [str(word) for word in command],
         env=environment,
@@ -223,8 +224,8 @@ def kill_at(command, after_s, environment):
         text=True,
     )
     try:
-        _, said = process.communicate(timeout=after_s)
-        return said or f"exit status {process.returncode}"
+        _, output = process.communicate(timeout=after_s)
+        return output or f"exit status {process.returncode}"
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
@@ -238,29 +239,27 @@ def moments():
         yield chance.uniform(0.002, 0.12) if i % 2 == 0 else chance.uniform(0.12, 0.9)
 
 
-def check(name, command, beside, state, environment):
+def check(name, command, load, state, environment):
     before = snapshot(state)
     for after_s in moments():
-        busy = (
-            subprocess.Popen(beside, env=environment, stderr=subprocess.DEVNULL) if beside else None
-        )
+        busy = subprocess.Popen(load, env=environment, stderr=subprocess.DEVNULL) if load else None
         try:
-            said = kill_at(command, after_s, environment)
+            output = kill_at(command, after_s, environment)
         finally:
             if busy:
                 busy.kill()
                 busy.wait()
-        if said is not None:
-            print(f"SKIPPED: {name}: it ended by itself: {' '.join(said.split())}")
+        if output is not None:
+            print(f"SKIPPED: {name}: it ended by itself: {' '.join(output.split())}")
             return False
-        left = left_behind(before, state)
+        left = difference(before, state)
         if left:
             raise Failed(f"{name}, killed after {after_s * 1000:.0f} ms (SEED={SEED}):\n  {left}")
     return True
 
 
 def works_after(squall):
-    """A run on what was left is whole."""
+    """A run after the kill is complete."""
     both = ["-p", "af_packet:a0", "--to", "af_packet:b0", "--latency"]
     done = run(
         *inside(squall, "send", *both, *PACKET, "-r", "10kpps", "-n", 1000, "--json", "-", "-q")
@@ -293,7 +292,7 @@ def labs(squall, state, environment):
         time.sleep(after_s / 20)
         process.kill()
         process.wait()
-        # Whoever held it goes on and makes the lab, or never began.
+        # The other process either goes on and makes the lab, or never began.
         time.sleep(0.3)
         up = "killed" in run(squall, "lab", "list", env=environment).stdout
         if up:
@@ -317,7 +316,7 @@ def labs(squall, state, environment):
             down = run(squall, "lab", "down", "killed", env=environment)
             if down.returncode != 0:
                 raise Failed(f"lab down: {down.stderr}")
-        left = left_behind(before, state)
+        left = difference(before, state)
         if left:
             raise Failed(f"lab up, killed after {after_s * 50:.1f} ms (SEED={SEED}):\n  {left}")
     if files(f"{state}/squall/lab-*"):
@@ -353,8 +352,8 @@ def main():
             environment = {**os.environ, "XDG_RUNTIME_DIR": state}
             sees(state)
             tried = [
-                check(name, command, beside, state, environment)
-                for name, command, beside in rows(squall)
+                check(name, command, load, state, environment)
+                for name, command, load in rows(squall)
             ]
             labs(squall, state, environment)
             works_after(squall)

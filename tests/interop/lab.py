@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Squall against the kernel and tcpdump, in labs of its own: what tcpdump sees on the other end of
-the link is the golden capture of the same profile, octet for octet, in order; a lab leaves nothing
-behind. If this user is root, labs are tried as nobody too; tcpdump, which in a lab of an ordinary
-user takes itself for root and cannot become another, is not.
+"""Squall against the kernel and tcpdump, in private labs: the frames that tcpdump sees on the other
+end of the link are the golden capture of the same profile, octet for octet, in order; a lab leaves
+nothing on the machine. As root, labs are also tried as the user nobody, but without tcpdump: in a
+lab of an ordinary user it considers itself root and cannot change its user.
 """
 
 import json
@@ -16,10 +16,10 @@ import sys
 import tempfile
 import time
 
-from tools import beside
+from tools import background
 
 HERE = pathlib.Path(__file__).resolve()
-NOBODY = 65534
+UNPRIVILEGED_UID = 65534
 # Those whose frames do not depend on time, and have no end in time.
 PROFILES = "headers-ethernet headers-ipv4 headers-ipv6 tunnels payloads sizes fields modes many wrong".split()
 
@@ -67,7 +67,7 @@ class Lab:
     def __enter__(self):
         up = self.run("up", self.name)
         if up.returncode == 3:
-            print(f"SKIPPED: no lab for {who()}: {up.stderr.strip()}")
+            print(f"SKIPPED: no lab for {user_name()}: {up.stderr.strip()}")
             sys.exit(0)
         expect(up.returncode == 0, f"lab up: {up.stderr}")
         return self
@@ -76,16 +76,16 @@ class Lab:
         self.run("down", self.name)
 
 
-def who():
-    return "nobody (as nobody)" if os.getuid() == NOBODY else f"user {os.getuid()}"
+def user_name():
+    return "nobody (as nobody)" if os.getuid() == UNPRIVILEGED_UID else f"user {os.getuid()}"
 
 
 def tcpdump_sees_the_golden_frames(squall, golden, folder):
     with Lab(squall) as lab:
         for name in PROFILES:
             seen, profile = folder / f"{name}.pcap", golden / f"{name}.toml"
-            # -Z: not as the user tcpdump, who may not write here. -B: KiB; in immediate mode each
-            # frame has 64 of them.
+            # -Z: not as the user tcpdump, which may not write here. -B: KiB; in immediate mode each
+            # frame takes 64 of them.
             dump = [
                 "tcpdump",
                 "-i",
@@ -99,7 +99,7 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
                 "-w",
                 str(seen),
             ]
-            with beside(lab.command(*dump), stderr=subprocess.PIPE, text=True) as listener:
+            with background(lab.command(*dump), stderr=subprocess.PIPE, text=True) as listener:
                 # "listening on veth-b ..." once it does.
                 for line in listener.stderr:
                     if "listening on" in line:
@@ -125,9 +125,9 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
                     time.sleep(0.05)
                 time.sleep(0.1)  # for those that should not come
                 listener.send_signal(signal.SIGINT)
-                said = listener.stderr.read()
+                output = listener.stderr.read()
             expect(sent.returncode == 0, f"{name}: exit status {sent.returncode}: {sent.stderr}")
-            expect("0 packets dropped by kernel" in said, f"{name}: tcpdump lost some: {said}")
+            expect("0 packets dropped by kernel" in output, f"{name}: tcpdump lost some: {output}")
             report, got = json.loads(sent.stdout)["ports"][0], frames(seen)
             counts = (report["tx"]["packets"], report["interface"]["tx_packets"], len(got))
             expect(
@@ -135,12 +135,12 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
                 f"{name}: report, interface, tcpdump {counts}, expected {len(wanted)}",
             )
             if name == "modes":
-                # Behind schedule, on a busy machine, its streams mix otherwise.
+                # Late frames, on a busy machine, mix its streams in another order.
                 wanted, got = sorted(wanted), sorted(got)
-            for number, (ours, theirs) in enumerate(zip(wanted, got), 1):
+            for number, (expected, found) in enumerate(zip(wanted, got), 1):
                 expect(
-                    ours == theirs,
-                    f"{name}: frame {number}:\n  sent {ours.hex()}\n  seen {theirs.hex()}",
+                    expected == found,
+                    f"{name}: frame {number}:\n  sent {expected.hex()}\n  seen {found.hex()}",
                 )
 
 
@@ -190,9 +190,9 @@ def holders(lab):
 
 
 def both_ways_and_measured(squall, _golden, folder):
-    """Two processes on the two ends: what the one sends, the other receives and measures."""
+    """Two processes on the two ends: one sends, and the other receives the same and measures it."""
     with Lab(squall) as lab:
-        heard = folder / "heard.json"
+        received = folder / "heard.json"
         receive = [
             "recv",
             "--port",
@@ -202,10 +202,10 @@ def both_ways_and_measured(squall, _golden, folder):
             "--duration",
             "20s",
             "--json",
-            str(heard),
+            str(received),
             "--quiet",
         ]
-        with beside(lab.command(squall, *receive)) as listener:
+        with background(lab.command(squall, *receive)) as listener:
             time.sleep(0.7)
             send = [
                 "send",
@@ -228,7 +228,7 @@ def both_ways_and_measured(squall, _golden, folder):
             )
             expect(sent.returncode == 0, f"send: {sent.stderr}")
             expect(listener.wait(30) == 0, "recv failed")
-        report = json.loads(heard.read_text())
+        report = json.loads(received.read_text())
         stream = report["streams"][0]["rx"]
         expect(
             (stream["packets"], stream["lost"], stream["duplicates"], stream["reordered"])
@@ -251,24 +251,24 @@ def main():
     if shutil.which("tcpdump") is None:
         print("SKIPPED: tcpdump is not installed (apt-get install tcpdump)")
         return 0
-    if os.getuid() not in (0, NOBODY):
+    if os.getuid() not in (0, UNPRIVILEGED_UID):
         print("SKIPPED: tcpdump needs root")
     failed = 0
     with tempfile.TemporaryDirectory() as temporary:
         for test in TESTS if os.getuid() == 0 else TESTS[1:]:
             try:
                 test(squall, golden, pathlib.Path(temporary))
-                print(f"ok      {test.__name__} ({who()})")
+                print(f"ok      {test.__name__} ({user_name()})")
             except (Failed, subprocess.TimeoutExpired) as error:
                 failed += 1
-                print(f"FAILED  {test.__name__} ({who()}): {error}")
+                print(f"FAILED  {test.__name__} ({user_name()}): {error}")
     if os.getuid() == 0:
-        failed += as_nobody(squall, golden)
+        failed += as_other_user(squall, golden)
     return int(failed > 0)
 
 
-def as_nobody(squall, golden):
-    """The same again, from copies in a place where nobody may read."""
+def as_other_user(squall, golden):
+    """The same with copies, in a folder without read permission for others."""
     with tempfile.TemporaryDirectory() as temporary:
         place = pathlib.Path(temporary)
         shutil.copy(squall, place / "squall")
@@ -284,16 +284,16 @@ def as_nobody(squall, golden):
             name: str(path) for name, path in places.items()
         }
 
-        def become_nobody():
+        def become_other_user():
             os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
+            os.setgid(UNPRIVILEGED_UID)
+            os.setuid(UNPRIVILEGED_UID)
 
         # The interpreter of this process may be in root's home.
         python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
         try:
             done = subprocess.run(
-                [python, place / "lab.py"], env=known, cwd="/", preexec_fn=become_nobody
+                [python, place / "lab.py"], env=known, cwd="/", preexec_fn=become_other_user
             )
         except OSError as error:
             print(f"SKIPPED: python3 for nobody (as nobody): {error}")

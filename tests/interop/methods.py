@@ -42,7 +42,7 @@ ip link set br0 type bridge mcast_querier 1
 """
 
 
-# What the lab's simulated device carries, frames per second in each direction, and holds.
+# Frames per second in each direction that the lab's simulated device forwards, and its buffer.
 CAPACITY, BUFFER = 2_000, 20
 
 
@@ -122,8 +122,8 @@ def throughput_is_that_of_the_device(run):
         for size in (84, 512):
             value = figure(found, f"throughput/{size}")["value"]
             expect(9_950 < value <= 10_000, f"{method}: {value} frames/s of 10,000")
-    # Of a port that takes 1/10,000 s for each, two streams at the rate of the device: a frame waits
-    # for the other stream's at most.
+    # For a port that takes 1/10,000 s for each frame, two streams at the rate of the device: a
+    # frame waits at most for the other stream's frame.
     for name in ("typical_latency/84", "worst_case_latency/84"):
         value = figure(found, name)["value"]
         expect(100_000 <= value <= 201_000, f"{name}: {value} ns")
@@ -266,12 +266,12 @@ def through(lab, profile):
     return run
 
 
-def a_device_is_never_said_to_carry_more_than_it_does(run):
+def no_result_exceeds_the_capacity_of_the_device(run):
     arguments = ["--max-rate", "4kpps", "--frame-sizes", "128", "--tests", "throughput,frame-loss"]
     arguments += ["--resolution", "0.02", "--loss-step", "0.5", "--trial-s", "0.5"]
     found = outcome(run, "rfc2544", *arguments)
     throughput = figure(found, "throughput/128")
-    # Both directions; what the buffer lets through in a trial of a second is no throughput.
+    # Both directions. A burst from the buffer in a trial of a second is not throughput.
     most = 2 * CAPACITY
     expect(throughput["value"] <= most * 1.005, f"{throughput} of {most}")
     if throughput["limit"] == "device":
@@ -284,7 +284,7 @@ def a_device_is_never_said_to_carry_more_than_it_does(run):
 
 @contextlib.contextmanager
 def a_loaded_machine():
-    """Two busy loops beside what runs in the with block."""
+    """Two busy loops during the with block."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
         yield
@@ -296,7 +296,7 @@ def a_loaded_machine():
 
 def a_loaded_machine_gives_no_wrong_figure(run):
     with a_loaded_machine():
-        a_device_is_never_said_to_carry_more_than_it_does(run)
+        no_result_exceeds_the_capacity_of_the_device(run)
 
 
 def a_router_is_measured_and_a_service_through_it(run):
@@ -321,7 +321,7 @@ def live(squall, folder, full):
     reference = f"reference,drain={CAPACITY}pps,buffer={BUFFER}"
     checks = [(reference, a_loaded_machine_gives_no_wrong_figure)]
     if full:
-        checks += [(reference, a_device_is_never_said_to_carry_more_than_it_does)]
+        checks += [(reference, no_result_exceeds_the_capacity_of_the_device)]
     checks += [("router", a_router_is_measured_and_a_service_through_it)]
     for kind, check in checks:
         profile = folder / f"{kind.partition(',')[0]}.toml"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""One profile with all of it on one pair of ports, a Linux router between and nginx behind it:
-three streams with latency, a capture with its own timing, flows of three kinds to nginx, attacks
-spoken live between the hosts of the same pools. Every source's counts are exact, the labels are
-right in what tcpdump saw, and what the others sent is nobody's attack.
+"""One profile with every kind of source on one pair of ports, over a Linux router, with nginx as
+another host: three streams with latency, a capture with its own timing, flows of three kinds to
+nginx, live attacks between hosts of the same pools. Every source's counts are exact, the labels
+match tcpdump's capture, and no other frame counts as an attack.
 
-Needs root, nginx and tcpdump; $SQUALL is target/debug/squall unless said.
+Needs root, nginx and tcpdump; $SQUALL is target/debug/squall unless set.
 """
 
 import collections
@@ -25,14 +25,15 @@ from tools import Failed, run, same, slowness, wait_idle
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
-OURS = f"sq-mix-{os.getpid()}"
-ROUTER, WEB = f"{OURS}-router", f"{OURS}-web"
+LOCAL = f"sq-mix-{os.getpid()}"
+ROUTER, WEB = f"{LOCAL}-router", f"{LOCAL}-web"
 RULES = """
 alert tcp $HOME_NET any -> $EXTERNAL_NET 7000 (msg:"word"; flow:established,to_server; content:"kookaburra"; sid:1;)
 alert http $HOME_NET any -> $EXTERNAL_NET any (msg:"page"; flow:established,to_server; http.uri; content:"/squall-mix/"; sid:2;)
 alert udp $HOME_NET any -> $EXTERNAL_NET 9000 (msg:"datagram"; content:"|01 02 03|"; depth:3; sid:3;)
 """
-# Stations of the streams and of the capture: nobody's hosts, and the router knows them by heart.
+# Stations of the streams and of the capture: no such hosts exist, and the router has static
+# neighbors.
 STREAMS = {"10.76.9.1": "A", "10.78.9.1": "B"}
 
 
@@ -48,12 +49,12 @@ def mac(namespace, name):
 
 
 def network():
-    for namespace in [OURS, ROUTER, WEB]:
+    for namespace in [LOCAL, ROUTER, WEB]:
         run("ip", "netns", "add", namespace)
         run(*inside(namespace, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"))
         run(*inside(namespace, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1"))
-    link("va", OURS, "ra", ROUTER)
-    link("vb", OURS, "rb", ROUTER)
+    link("va", LOCAL, "ra", ROUTER)
+    link("vb", LOCAL, "rb", ROUTER)
     link("rc", ROUTER, "vc", WEB)
     for name, address in [("ra", "10.76.0.1/16"), ("rb", "10.78.0.1/16"), ("rc", "10.79.0.1/24")]:
         run("ip", "-n", ROUTER, "addr", "add", address, "dev", name)
@@ -61,9 +62,9 @@ def network():
     run("ip", "-n", WEB, "route", "add", "default", "via", "10.79.0.1")
     run(*inside(ROUTER, "sysctl", "-qw", "net.ipv4.ip_forward=1"))
     for address, port in STREAMS.items():
-        # Not the interface itself: what goes there without a signature af_xdp leaves to the host.
-        lladdr, theirs = f"02:00:00:00:09:0{port.lower()}", "ra" if port == "A" else "rb"
-        station = ["neigh", "add", address, "lladdr", lladdr, "dev", theirs]
+        # Not the interface itself: af_xdp leaves frames to it without a signature to the host.
+        lladdr, router_port = f"02:00:00:00:09:0{port.lower()}", "ra" if port == "A" else "rb"
+        station = ["neigh", "add", address, "lladdr", lladdr, "dev", router_port]
         run("ip", "-n", ROUTER, *station)
 
 
@@ -146,7 +147,7 @@ REPLAYED, ATTACKS = 1000, 51
 
 
 class Frame:
-    """What is asked of a captured one: when, between which ends."""
+    """A captured frame: time and both ends."""
 
     def __init__(self, at, octets):
         self.at, self.protocol, self.ends = at, None, None
@@ -180,7 +181,8 @@ def mixed(folder, kind):
     profile.write_text(ports + "".join(stream(*one) for one in WANTED))
     (folder / "access.log").write_text("")
     capture = folder / "mix.pcap"
-    # On the router's side: what a port sends by the short way, nobody hears on its own interface.
+    # On the router's side: an interface does not capture its own frames that bypass the queue
+    # discipline.
     listen = ["tcpdump", "-i", "ra", "-w", capture, "-s", "96", "-B", "65536", "--immediate-mode"]
     tcpdump = subprocess.Popen(
         inside(ROUTER, *listen), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -189,7 +191,7 @@ def mixed(folder, kind):
         while "listening" not in tcpdump.stderr.readline():
             if tcpdump.poll() is not None:
                 raise Failed("tcpdump does not start")
-        run(*inside(OURS, SQUALL, "run", profile, "-q", "--json", report, "--labels", truth))
+        run(*inside(LOCAL, SQUALL, "run", profile, "-q", "--json", report, "--labels", truth))
         wait_idle(tcpdump)
     finally:
         tcpdump.terminate()
@@ -218,7 +220,7 @@ def mixed(folder, kind):
     same("nginx says", dict(collections.Counter(log)), expected)
     passage = report["attacks"][0]["passage"]
     same("attacks passed", (passage["passed"], passage["conversations"]), (ATTACKS, ATTACKS))
-    # What is no stream's and no host's is the capture.
+    # Frames that belong neither to a stream nor to a host are those of the capture.
     unsigned = sum(port["rx"]["unsigned_packets"] for port in report["ports"])
     same("of nobody", unsigned, REPLAYED)
     for port, interface in [("A", "va"), ("B", "vb")]:
@@ -272,7 +274,7 @@ def prints(folder):
             f'[[attack]]\nrules = "mix.rules"\nrate = 30\n{streams}'
         )
         command = [SQUALL, "run", profile, "-q", "--fingerprint", "--json", report]
-        run(*inside(OURS, *command))
+        run(*inside(LOCAL, *command))
         tx = json.loads(report.read_text())["ports"][0]["tx"]
         found[kind] = (tx["packets"], tx["fingerprint"])
     same("fingerprints", len(set(found.values())), 1)
@@ -310,7 +312,7 @@ def main():
             if nginx:
                 nginx.terminate()
                 nginx.wait(10)
-            for namespace in [OURS, ROUTER, WEB]:
+            for namespace in [LOCAL, ROUTER, WEB]:
                 subprocess.run(["ip", "netns", "del", namespace], check=False)
     print("ok: the same by af_xdp; and the same octets by either, and to a file")
 

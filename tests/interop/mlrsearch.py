@@ -43,7 +43,7 @@ def bits(number):
 
 
 class Device(AbstractMeasurer):
-    """What the library measures: the formula of examples/mlrsearch.rs, with its parameters."""
+    """A measurer for the library: the formula of examples/mlrsearch.rs, with its parameters."""
 
     def __init__(self, device):
         vars(self).update(device)
@@ -148,7 +148,7 @@ def quantile(goal, trials):
 
 
 def close(a, b, width):
-    """Of two bounds: both missing, or no farther from each other than the goal width."""
+    """Whether both bounds are missing, or differ by at most the goal width."""
     if a is None or b is None:
         return a is b
     return abs(math.log(a / b)) <= -math.log1p(-width) * 1.0001

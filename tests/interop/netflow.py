@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Flows as a NetFlow collector counts them: squall replay over a veth pair, with fresh addresses in
-each of 100 loops, softflowd on its other end, which exports to nfcapd. What nfdump finds is what
-the replay's report says, and what its addresses were.
+each of 100 loops, and softflowd on its other end, which exports to nfcapd. The flows in nfdump
+match the replay's report and its addresses.
 
-Needs root, softflowd and nfcapd (Debian: nfdump); $SQUALL is target/debug/squall unless said.
+Needs root, softflowd and nfcapd (Debian: nfdump); $SQUALL is target/debug/squall unless set.
 """
 
 import collections
@@ -33,9 +33,9 @@ class Failed(Exception):
     pass
 
 
-def same(what: str, ours: object, expected: object) -> None:
-    if ours != expected:
-        raise Failed(f"{what}: found {ours}, expected {expected}")
+def same(what: str, squall_flows: object, expected: object) -> None:
+    if squall_flows != expected:
+        raise Failed(f"{what}: found {squall_flows}, expected {expected}")
 
 
 def run(*command: object, timeout: float = 120) -> str:
@@ -92,8 +92,8 @@ def frame(src: str, dst: str, protocol: int, segment: bytes, checksum_at: int) -
 
 
 def capture(path: pathlib.Path) -> tuple[int, int]:
-    """Conversations of TCP and UDP over both versions of IP, some of which nobody answers. Packets
-    and flows of IP.
+    """Conversations of TCP and UDP over both versions of IP, some without an answer. Returns
+    packets and flows of IP.
     """
     chance = random.Random(5)
     frames: list[bytes] = []
@@ -117,8 +117,8 @@ def capture(path: pathlib.Path) -> tuple[int, int]:
                     continue
                 flows.add((src, dst, sport, dport))
                 if tcp:
-                    # Without SYN and FIN: softflowd's own timeouts for them are not what is looked
-                    # at.
+                    # Without SYN and FIN, because softflowd's own timeouts for them are not tested
+                    # here.
                     head = struct.pack(">HHIIBBHHH", sport, dport, 1, 1, 0x50, 0x18, 1000, 0, 0)
                     frames.append(frame(src, dst, 6, head + b"data", 16))
                 else:
@@ -151,15 +151,15 @@ def queue_of(port: int) -> tuple[int, int]:
 
 def relay() -> None:
     """softflowd sends all its flows at once, some hundred datagrams, and nfcapd's queue has room
-    for some dozen of them: on a busy machine the others were lost. They wait here, and each follows
-    when nfcapd has read the one before. Ends when its input has ended, and nothing waits any more;
-    says what was dropped.
+    for some dozen of them: a busy machine would lose the others. This relay holds them, and sends
+    each when nfcapd has read the one before. It ends when its input has ended and its queue is
+    empty, and prints the number of drops.
     """
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as given,
     ):
-        # SO_RCVBUFFORCE: whatever net.core.rmem_max is.
+        # SO_RCVBUFFORCE: regardless of net.core.rmem_max.
         taken.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)
         taken.bind(("127.0.0.1", PROBE))
         while True:
@@ -225,12 +225,12 @@ class Collector:
         )
 
     def softflowd_packets(self) -> int:
-        told = run(*inside("softflowctl", "-c", self.control, "statistics"))
-        line = next(line for line in told.splitlines() if line.startswith("Packets processed:"))
+        reported = run(*inside("softflowctl", "-c", self.control, "statistics"))
+        line = next(line for line in reported.splitlines() if line.startswith("Packets processed:"))
         return int(line.split(":")[1].split()[0])
 
     def flows(self) -> list[dict[str, str]]:
-        """What was exported, a record each."""
+        """The exported records."""
         run(*inside("softflowctl", "-c", self.control, "expire-all"))
         run(*inside("softflowctl", "-c", self.control, "shutdown"))
         nfcapd, relay, softflowd = self.processes
@@ -271,7 +271,7 @@ class Collector:
 def replayed(
     folder: pathlib.Path, pcap: pathlib.Path, *options: str
 ) -> tuple[dict, list[dict[str, str]]]:
-    """What the report says of flows, and what the collector has."""
+    """Compares the flows of the report with those of the collector."""
     folder.mkdir()
     report = folder / "report.json"
     with Collector(folder, "b0") as collector:
@@ -315,38 +315,38 @@ def replayed(
         return flows, collector.flows()
 
 
-def check(what: str, told: dict, found: list[dict[str, str]], packets: int, flows: int) -> None:
-    same(f"{what}: flow packets", told["flow_packets"], packets * LOOPS)
-    same(f"{what}: other packets", told["non_flow_packets"], LOOPS)
-    same(f"{what}: flows told", told["flows"], flows)
-    same(f"{what}: flows in the collector", len(found), told["flows"])
+def check(what: str, reported: dict, found: list[dict[str, str]], packets: int, flows: int) -> None:
+    same(f"{what}: flow packets", reported["flow_packets"], packets * LOOPS)
+    same(f"{what}: other packets", reported["non_flow_packets"], LOOPS)
+    same(f"{what}: flows told", reported["flows"], flows)
+    same(f"{what}: flows in the collector", len(found), reported["flows"])
     tuples = {(f["src"], f["dst"], f["src_port"], f["dst_port"], f["protocol"]) for f in found}
-    same(f"{what}: different flows in the collector", len(tuples), told["unique"])
+    same(f"{what}: different flows in the collector", len(tuples), reported["unique"])
     same(
         f"{what}: packets in the collector",
         sum(int(f["packets"]) for f in found),
-        told["flow_packets"],
+        reported["flow_packets"],
     )
     print(
-        f"{what}: {told['flows']} flows and {told['flow_packets']} packets told, and found by nfdump"
+        f"{what}: {reported['flows']} flows and {reported['flow_packets']} packets told, and found by nfdump"
     )
 
 
 def test(folder: pathlib.Path) -> None:
     pcap = folder / "in.pcap"
     packets, flows = capture(pcap)
-    told, found = replayed(folder / "unique", pcap, "--unique-ip")
-    check("fresh addresses", told, found, packets, flows * LOOPS)
-    # Each way of a conversation has its other one: the answer goes to who asked.
+    reported, found = replayed(folder / "unique", pcap, "--unique-ip")
+    check("fresh addresses", reported, found, packets, flows * LOOPS)
+    # Each direction of a conversation has its reverse: the answer goes to the host that asked.
     ways = collections.Counter((f["src"], f["dst"], f["src_port"], f["dst_port"]) for f in found)
     alone = [way for way in ways if (way[1], way[0], way[3], way[2]) not in ways]
     same("flows that nobody answers", len(alone) % LOOPS, 0)
-    told, found = replayed(
+    reported, found = replayed(
         folder / "slow", pcap, "--unique-ip", "--unique-ip-loops", "10", "--preload"
     )
-    check("fresh addresses every ten loops", told, found, packets, flows * LOOPS // 10)
-    told, found = replayed(folder / "same", pcap)
-    check("the same addresses", told, found, packets, flows)
+    check("fresh addresses every ten loops", reported, found, packets, flows * LOOPS // 10)
+    reported, found = replayed(folder / "same", pcap)
+    check("the same addresses", reported, found, packets, flows)
 
 
 def main() -> None:
@@ -361,7 +361,7 @@ def main() -> None:
         return
     try:
         for step in [
-            # Nothing on the link but what is sent.
+            # No other traffic on the link.
             "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1",
             "ip link set lo up",
             "ip link add a0 type veth peer name b0",

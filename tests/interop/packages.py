@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The packages: what is in them, and whether their binary runs where nothing else is.
+"""The packages: their files, and whether their binary runs on a bare system.
 
-The Debian package of this build is unpacked into an empty folder, to which only the libraries are added
-that the package depends on. There the demo runs, as do `squall doctor` and `squall --version`. `make
-install` is tried in a folder. What is published is tried by scripts/dist-check, which takes longer.
+The Debian package of this build is unpacked into an empty folder, with only the libraries that the
+package depends on. The demo, `squall doctor` and `squall --version` run there. `make install` is
+tried in a folder. scripts/dist-check, which takes longer, tests the published packages.
 """
 
 import gzip
@@ -42,7 +42,8 @@ def in_root(root, *command):
 
 
 def libraries(binary, root):
-    """What it is linked with, as the C library's package would bring it."""
+    """Copies the libraries that it is linked with, as the package of the C library would install
+    them."""
     for word in output("ldd", binary).split():
         if word.startswith("/"):
             target = root / word.lstrip("/")

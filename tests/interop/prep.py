@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""`squall prep` against tcpprep, on captures made here: the same cache octet for octet wherever
-both mean the same, and where they do not, what ours is and why. tcpprep reads our caches, and we
-read its.
+"""`squall prep` against tcpprep, on captures made here: the same cache octet for octet where both
+mean the same, and otherwise Squall's result with the reason. Each program reads the caches of the
+other.
 
-Needs tcpprep (Debian: tcpreplay); $SQUALL is target/debug/squall unless said.
+Needs tcpprep (Debian: tcpreplay); $SQUALL is target/debug/squall unless set.
 """
 
 import ipaddress
@@ -27,9 +27,9 @@ class Failed(Exception):
     pass
 
 
-def same(what: str, ours: object, expected: object) -> None:
-    if ours != expected:
-        raise Failed(f"{what}:\n  found    {ours!r}\n  expected {expected!r}")
+def same(what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise Failed(f"{what}:\n  found    {found!r}\n  expected {expected!r}")
 
 
 # --- captures
@@ -129,31 +129,31 @@ def run(*command: object) -> subprocess.CompletedProcess[str]:
 
 class Both:
     def __init__(self, folder: pathlib.Path):
-        self.ours, self.theirs = folder / "ours.cache", folder / "theirs.cache"
+        self.squall_cache, self.tcpprep_cache = folder / "ours.cache", folder / "theirs.cache"
 
     def squall(self, capture: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
-        self.ours.unlink(missing_ok=True)
-        return run(SQUALL, "prep", capture, "-o", self.ours, "--no-arg-comment", *options)
+        self.squall_cache.unlink(missing_ok=True)
+        return run(SQUALL, "prep", capture, "-o", self.squall_cache, "--no-arg-comment", *options)
 
     def tcpprep(self, capture: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
-        self.theirs.unlink(missing_ok=True)
-        return run("tcpprep", "-i", capture, "-o", self.theirs, "--no-arg-comment", *options)
+        self.tcpprep_cache.unlink(missing_ok=True)
+        return run("tcpprep", "-i", capture, "-o", self.tcpprep_cache, "--no-arg-comment", *options)
 
-    def our_sides(self, capture: pathlib.Path, *options: str) -> str:
+    def squall_sides(self, capture: pathlib.Path, *options: str) -> str:
         done = self.squall(capture, *options)
         same(f"squall prep {options}: {done.stderr}", done.returncode, 0)
-        return self.sides(self.ours)
+        return self.sides(self.squall_cache)
 
-    def their_sides(self, capture: pathlib.Path, *options: str) -> str:
+    def tcpprep_sides(self, capture: pathlib.Path, *options: str) -> str:
         same(f"tcpprep {options}", self.tcpprep(capture, *options).returncode, 0)
-        return self.sides(self.theirs)
+        return self.sides(self.tcpprep_cache)
 
     @staticmethod
     def sides(cache: pathlib.Path) -> str:
         """P, S and D of each packet, as tcpprep sees the cache."""
-        told = run("tcpprep", "-I", cache)
-        same(f"tcpprep -I {cache.name}", told.returncode, 0)
-        return "".join(line.split("-> ")[1][0] for line in told.stdout.splitlines())
+        reported = run("tcpprep", "-I", cache)
+        same(f"tcpprep -I {cache.name}", reported.returncode, 0)
+        return "".join(line.split("-> ")[1][0] for line in reported.stdout.splitlines())
 
 
 def exchanged(sides: str) -> str:
@@ -210,23 +210,23 @@ def octet_for_octet(folder: pathlib.Path) -> None:
         (six, rule) for rule in [["--cidr=[2001:db8:1::/48]"], ["--port"], [r"--regex=2001:db8:2:"]]
     ]
     for capture, rule in cases:
-        theirs, ours = both.tcpprep(capture, *rule), both.squall(capture, *rule)
+        by_tcpprep, by_squall = both.tcpprep(capture, *rule), both.squall(capture, *rule)
         what = f"{capture.name} {' '.join(rule)}"
         same(
-            f"{what}: exit status: {ours.stderr}{theirs.stderr}",
-            (ours.returncode, theirs.returncode),
+            f"{what}: exit status: {by_squall.stderr}{by_tcpprep.stderr}",
+            (by_squall.returncode, by_tcpprep.returncode),
             (0, 0),
         )
-        if both.ours.read_bytes() != both.theirs.read_bytes():
-            same(what, both.sides(both.ours), both.sides(both.theirs))
-            same(what, both.ours.read_bytes(), both.theirs.read_bytes())
+        if both.squall_cache.read_bytes() != both.tcpprep_cache.read_bytes():
+            same(what, both.sides(both.squall_cache), both.sides(both.tcpprep_cache))
+            same(what, both.squall_cache.read_bytes(), both.tcpprep_cache.read_bytes())
         for one in ["-I", "-S"]:
             same(
                 f"{what} {one}",
-                run(SQUALL, "prep", one, both.theirs).stdout,
-                run("tcpprep", one, both.ours).stdout,
+                run(SQUALL, "prep", one, both.tcpprep_cache).stdout,
+                run("tcpprep", one, both.squall_cache).stdout,
             )
-        counts = run("tcpprep", "-S", both.ours).stdout
+        counts = run("tcpprep", "-S", both.squall_cache).stdout
         same(f"{what}: both sides, or some skipped", counts.count("packets:\t0") < 2, True)
     print(f"{len(cases)} caches are tcpprep's octet for octet, and each reads the other's")
 
@@ -235,15 +235,26 @@ def comments(folder: pathlib.Path) -> None:
     both = Both(folder)
     capture = folder / "known.pcap"
     done = run(
-        SQUALL, "prep", capture, "-o", both.ours, "--auto", "first", "-C", "hello world", "-q"
+        SQUALL,
+        "prep",
+        capture,
+        "-o",
+        both.squall_cache,
+        "--auto",
+        "first",
+        "-C",
+        "hello world",
+        "-q",
     )
     same("exit status", (done.returncode, done.stdout, done.stderr), (0, "", ""))
-    text = run("tcpprep", "-P", both.ours).stdout
+    text = run("tcpprep", "-P", both.squall_cache).stdout
     lines = text.splitlines()
     same("our command line and comment", lines[0].startswith("tcpprep args: squall prep /"), True)
     same("our comment", lines[1], "hello world")
     both.tcpprep(capture, "--auto=first", "--comment=over there")
-    same("their comment", "over there" in run(SQUALL, "prep", "-P", both.theirs).stdout, True)
+    same(
+        "their comment", "over there" in run(SQUALL, "prep", "-P", both.tcpprep_cache).stdout, True
+    )
     print("comments: each reads the other's")
 
 
@@ -266,66 +277,74 @@ def differences(folder: pathlib.Path) -> None:
     )
 
     # tcpprep's router finds no networks in most captures; where it does, it does not use them.
-    # Ours: hosts of 10.2/15, the shortest prefix that holds servers and no client, are servers,
+    # Squall: hosts of 10.2/15, the shortest prefix that holds servers and no client, are servers,
     # others clients.
     same("tcpprep's router fails", both.tcpprep(others, "--auto=router").returncode != 0, True)
-    ours = both.our_sides(others, "--auto=router")
-    expected = both.our_sides(others, "--cidr=10.2.0.0/15", "--reverse")
-    same("router", ours, expected)
+    by_squall = both.squall_sides(others, "--auto=router")
+    expected = both.squall_sides(others, "--cidr=10.2.0.0/15", "--reverse")
+    same("router", by_squall, expected)
 
     # tcpprep's --reverse makes all packets those of the secondary port with --regex, and does
     # nothing with --auto, --port.
     for rule in [r"--regex=^10\.1\.", "--auto=first", "--port"]:
-        straight, ours = both.our_sides(known, rule), both.our_sides(known, rule, "--reverse")
-        sides = zip(straight, ours, conversations(1), strict=True)
+        straight, by_squall = (
+            both.squall_sides(known, rule),
+            both.squall_sides(known, rule, "--reverse"),
+        )
+        sides = zip(straight, by_squall, conversations(1), strict=True)
         for number, (before, after, octets) in enumerate(sides, 1):
             no_ip = octets[12:14] == b"\x08\x06"
             same(
                 f"{rule} --reverse: packet {number}", after, before if no_ip else exchanged(before)
             )
 
-    # tcpprep writes what is left out in each of the two passes of --auto, and all behind it belongs
-    # to another packet.
-    theirs = both.their_sides(known, "--auto=first", "--exclude=P:1-3")
-    same("tcpprep's surplus", both.theirs.stat().st_size > 24 + -(-frames // 4), True)
-    told = run(SQUALL, "prep", "-S", both.theirs)
-    same("a cache with a surplus", (told.returncode, "more sides" in told.stderr), (2, True))
-    ours = both.our_sides(known, "--auto=first", "--exclude=P:1-3")
+    # tcpprep writes excluded packets in each of the two passes of --auto, so all later entries
+    # belong to other packets.
+    by_tcpprep = both.tcpprep_sides(known, "--auto=first", "--exclude=P:1-3")
+    same("tcpprep's surplus", both.tcpprep_cache.stat().st_size > 24 + -(-frames // 4), True)
+    reported = run(SQUALL, "prep", "-S", both.tcpprep_cache)
+    same(
+        "a cache with a surplus", (reported.returncode, "more sides" in reported.stderr), (2, True)
+    )
+    by_squall = both.squall_sides(known, "--auto=first", "--exclude=P:1-3")
     same(
         "three left out",
-        (ours[:3], "D" in ours[3:], len(ours), theirs[:6]),
+        (by_squall[:3], "D" in by_squall[3:], len(by_squall), by_tcpprep[:6]),
         ("DDD", False, frames, "DDDDDD"),
     )
 
-    # tcpprep does not see what a filter leaves out: its cache has fewer packets than the capture.
-    # Ours has them all.
-    theirs = both.their_sides(known, "--cidr=10.1.0.0/16", "--include=F:tcp")
-    ours = both.our_sides(known, "--cidr=10.1.0.0/16", "--include=F:tcp")
-    same("what the filter takes", ours.replace("D", ""), theirs)
-    same("all packets", len(ours), frames)
+    # tcpprep drops the packets that a filter leaves out: its cache has fewer entries than the
+    # capture has packets. Squall's cache has them all.
+    by_tcpprep = both.tcpprep_sides(known, "--cidr=10.1.0.0/16", "--include=F:tcp")
+    by_squall = both.squall_sides(known, "--cidr=10.1.0.0/16", "--include=F:tcp")
+    same("what the filter takes", by_squall.replace("D", ""), by_tcpprep)
+    same("all packets", len(by_squall), frames)
     same(
         "and what it leaves",
-        both.our_sides(known, "--cidr=10.1.0.0/16", "--exclude=F:not tcp"),
-        ours,
+        both.squall_sides(known, "--cidr=10.1.0.0/16", "--exclude=F:not tcp"),
+        by_squall,
     )
 
     # tcpprep's --mac heeds no rule of addresses.
-    theirs, ours = (
-        of(known, BY_MAC, "--include=S:10.1.0.0/16") for of in [both.their_sides, both.our_sides]
+    by_tcpprep, by_squall = (
+        of(known, BY_MAC, "--include=S:10.1.0.0/16")
+        for of in [both.tcpprep_sides, both.squall_sides]
     )
-    same("no rule", ("D" in theirs, "D" in ours), (False, True))
+    same("no rule", ("D" in by_tcpprep, "D" in by_squall), (False, True))
 
     # tcpprep takes all IPv6 hosts for one.
     six = folder / "six.pcap"
     same(
         "IPv6 by what hosts do",
-        both.our_sides(six, "--auto=client"),
-        both.our_sides(six, "--cidr=2001:db8:1::/48"),
+        both.squall_sides(six, "--auto=client"),
+        both.squall_sides(six, "--cidr=2001:db8:1::/48"),
     )
 
     # As tcpreplay's own -x and not tcpprep's: to the end.
     same(
-        "to the end", both.our_sides(known, "--cidr=10.0.0.0/8", "--include=P:5-")[:6].count("D"), 4
+        "to the end",
+        both.squall_sides(known, "--cidr=10.0.0.0/8", "--include=P:5-")[:6].count("D"),
+        4,
     )
     print("differences: as they are meant")
 

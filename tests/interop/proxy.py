@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""One profile with haproxy between our clients and our servers, with logins at a Python server
-whose tokens and cookies the next request has to carry, and with 10,000 users of a CSV file, each of
-whom comes once. It runs by af_packet, with one worker a port and with two, and by af_xdp, with broadcasts on the way. What
-haproxy, the Python server and both of our sides count is the same. A login that takes the wrong
-value from an answer fails the run.
+"""One profile with haproxy between Squall's clients and servers, with logins at a Python server
+whose tokens and cookies the next request must carry, and with 10,000 users of a CSV file, each used
+once. It runs by af_packet, with one worker per port and with two, and by af_xdp, with broadcasts on
+the way. The counts of haproxy, the Python server and both of Squall's sides are the same. A login
+that takes the wrong value from an answer fails the run.
 
-Needs root and haproxy; $SQUALL is target/debug/squall unless said.
+Needs root and haproxy; $SQUALL is target/debug/squall unless set.
 """
 
 import collections
@@ -25,13 +25,13 @@ import threading
 
 from flows import inside, wait
 from mix import link
-from tools import Failed, beside, run, same
+from tools import Failed, background, run, same
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
-OURS = f"sq-proxy-{os.getpid()}"
-THEIRS = f"{OURS}-peer"
-VIP = "16.0.1.1"  # of haproxy, and of the Python server
+LOCAL = f"sq-proxy-{os.getpid()}"
+REMOTE = f"{LOCAL}-peer"
+VIP = "16.0.1.1"  # address of haproxy and of the Python server
 USERS, LOGINS, WEB, PAGES = 10_000, 300, 200, 5
 
 HAPROXY = """
@@ -131,25 +131,25 @@ GET /of/${{data:user}} HTTP/1.1\\r\\nHost: ${{server}}\\r\\n\
 Authorization: Bearer ${{value:token}}\\r\\n${{cookies}}\\r\\n'''
 """
 CLIENTS_FAILED = "web.failed > 0 or users.failed > 0 or login.failed > 0"
-# Reasons against a run that a machine with other work gives. They change nothing of what is counted.
+# Reasons against a run that a machine with other work causes. They do not change the counts.
 BUSY = {"generator-bound", "starved", "port-bound", "receiver-bound", "burst"}
 
 
 def network():
-    for namespace in [OURS, THEIRS]:
+    for namespace in [LOCAL, REMOTE]:
         run("ip", "netns", "add", namespace)
         for which in ["all", "default"]:
             run(*inside(namespace, "sysctl", "-qw", f"net.ipv6.conf.{which}.disable_ipv6=1"))
-    link("va", OURS, "ra", THEIRS)
-    link("vb", OURS, "rb", THEIRS)
-    run("ip", "-n", THEIRS, "addr", "add", f"{VIP}/16", "dev", "ra")
-    run("ip", "-n", THEIRS, "addr", "add", "48.0.1.1/16", "brd", "+", "dev", "rb")
+    link("va", LOCAL, "ra", REMOTE)
+    link("vb", LOCAL, "rb", REMOTE)
+    run("ip", "-n", REMOTE, "addr", "add", f"{VIP}/16", "dev", "ra")
+    run("ip", "-n", REMOTE, "addr", "add", "48.0.1.1/16", "brd", "+", "dev", "rb")
     for name in ["ra", "rb"]:
         # The kernel asks for no address a second time: that could come at the end of a run.
         known = f"net.ipv4.neigh.{name}.base_reachable_time_ms=600000"
-        run(*inside(THEIRS, "sysctl", "-qw", known))
-    # Each request is a connection of haproxy to our servers.
-    run(*inside(THEIRS, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65535"))
+        run(*inside(REMOTE, "sysctl", "-qw", known))
+    # Each request is a connection of haproxy to Squall's servers.
+    run(*inside(REMOTE, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65535"))
 
 
 BROADCASTS = """
@@ -164,8 +164,8 @@ while True:
 
 @contextlib.contextmanager
 def broadcasts():
-    """As in any network: frames that come to our servers' port whether a run goes on or not."""
-    process = subprocess.Popen(inside(THEIRS, sys.executable, "-c", BROADCASTS))
+    """Frames that reach Squall's server port before, during and after a run, as in any network."""
+    process = subprocess.Popen(inside(REMOTE, sys.executable, "-c", BROADCASTS))
     try:
         yield
     finally:
@@ -180,17 +180,17 @@ class Haproxy:
 
     def __enter__(self):
         command = pathlib.Path(shutil.which("haproxy")).resolve()
-        # Where it was unpacked, its libraries are beside it.
+        # In an unpacked package, its libraries are in the same folder tree.
         libraries = ":".join(map(str, command.parents[1].glob("lib/*-linux-gnu")))
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                inside(THEIRS, command, "-db", "-f", self.folder / "haproxy.cfg"),
+                inside(REMOTE, command, "-db", "-f", self.folder / "haproxy.cfg"),
                 env={**os.environ, "LD_LIBRARY_PATH": libraries},
                 stdout=log,
                 stderr=subprocess.PIPE,
                 text=True,
             )
-        listening = lambda: f"{VIP}:81 " in run(*inside(THEIRS, "ss", "-ltn")).stdout
+        listening = lambda: f"{VIP}:81 " in run(*inside(REMOTE, "ss", "-ltn")).stdout
         wait("haproxy listens", lambda: self.process.poll() is not None or listening())
         if self.process.poll() is not None:
             raise Failed(f"haproxy: {self.process.communicate()[1]}")
@@ -207,7 +207,7 @@ class Haproxy:
             return asked.makefile().read()
 
     def begin(self):
-        """Counters and log begin anew."""
+        """Resets counters and log."""
         self.ask("clear counters all")
         self.old = self.log.stat().st_size
 
@@ -215,7 +215,7 @@ class Haproxy:
         return self.log.read_text()[self.old :].splitlines()
 
     def counts(self):
-        """By (proxy, server): what it has counted, once nothing is open any more."""
+        """Counts by (proxy, server), once no connection is open."""
         counts = {}
 
         def quiet():
@@ -261,9 +261,9 @@ class LoginHandler(http.server.BaseHTTPRequestHandler):
 
     def carried(self, user):
         """Whether the request has what the last answer gave to the same user."""
-        said = (self.headers["Authorization"], self.headers["Cookie"])
-        (whose, token, session), self.given = self.given or ("", "", ""), None
-        if whose != user or said != (f"Bearer {token}", f"session={session}"):
+        output = (self.headers["Authorization"], self.headers["Cookie"])
+        (user_of, token, session), self.given = self.given or ("", "", ""), None
+        if user_of != user or output != (f"Bearer {token}", f"session={session}"):
             return False
         with self.server.lock:
             self.server.counts["used"].append(token)
@@ -294,7 +294,8 @@ class LoginServer(http.server.ThreadingHTTPServer):
         with open(users, newline="") as file:
             self.passwords = {one["user"]: one["password"] for one in csv.DictReader(file)}
         self.lock = threading.Lock()
-        # Tokens that were issued and used, who logged in, and how many requests were refused.
+        # Tokens that were issued and used, users that logged in, and the number of refused
+        # requests.
         self.counts = {"issued": [], "used": [], "users": [], "refused": 0}
 
     def handle_error(self, *_):
@@ -302,7 +303,7 @@ class LoginServer(http.server.ThreadingHTTPServer):
 
 
 def serve_logins(users):
-    """For the other namespace: serves until its input ends, then prints what it has counted."""
+    """For the other namespace: serves until its input ends, then prints its counts."""
     server = LoginServer(users)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print("ready", flush=True)
@@ -313,11 +314,11 @@ def serve_logins(users):
 
 @contextlib.contextmanager
 def logins(folder):
-    """A server of logins beside the block. What it gives has its counts when the block has ended."""
+    """A server of logins during the block. The result has its counts after the block."""
     counts = {}
-    argv = inside(THEIRS, sys.executable, __file__, "logins", folder / "users.csv")
+    argv = inside(REMOTE, sys.executable, __file__, "logins", folder / "users.csv")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with beside(argv, **pipes) as server:
+    with background(argv, **pipes) as server:
         same("the server of logins", server.stdout.readline(), "ready\n")
         yield counts
         server.stdin.close()
@@ -327,8 +328,8 @@ def logins(folder):
 def squall(folder, *argv, ok=0):
     report = folder / "report.json"
     report.unlink(missing_ok=True)
-    said = run(*inside(OURS, SQUALL, *argv, "-q", "--json", report), ok=(ok,)).stderr
-    return json.loads(report.read_text()), said
+    output = run(*inside(LOCAL, SQUALL, *argv, "-q", "--json", report), ok=(ok,)).stderr
+    return json.loads(report.read_text()), output
 
 
 def done(what, role, flows, requests):
@@ -349,7 +350,7 @@ def proxied(folder, haproxy, kind, *argv):
     haproxy.begin()
     with logins(folder) as at_logins:
         report, _ = squall(folder, "run", profile, *argv, "--fail-if", CLIENTS_FAILED)
-    theirs = haproxy.counts()
+    remote = haproxy.counts()
     verdict = report["verdict"]
     same(f"{what}: it ended by itself", verdict["ended_by"], "done")
     reasons = [reason for reason in verdict["reasons"] if reason["code"] not in BUSY]
@@ -359,16 +360,16 @@ def proxied(folder, haproxy, kind, *argv):
     requests = {"web": WEB * PAGES, "users": USERS}
     for name, flows in [("web", WEB), ("users", USERS)]:
         done(f"{what}, {name}", by_name[name]["client"], flows, requests[name])
-        frontend = theirs[name, "FRONTEND"]
+        frontend = remote[name, "FRONTEND"]
         found = [int(frontend[key]) for key in ["stot", "req_tot", "hrsp_2xx"]]
         same(f"{what}, {name}: haproxy says", found, [flows, requests[name], requests[name]])
     both = sum(requests.values())
     backends = by_name["backends"]["server"]
     done(f"{what}, backends", backends, both, both)
-    backend = theirs["ours", "BACKEND"]
+    backend = remote["ours", "BACKEND"]
     errors = [int(backend[key]) for key in ["econ", "eresp", "wretr", "wredis"]]
     same(f"{what}, backends: haproxy says", (int(backend["hrsp_2xx"]), errors), (both, [0] * 4))
-    shares = [int(theirs["ours", name]["hrsp_2xx"]) for name in ["one", "two"]]
+    shares = [int(remote["ours", name]["hrsp_2xx"]) for name in ["one", "two"]]
     same(f"{what}, backends: each has its share", shares, [both // 2] * 2)
     total = report["flows"]["total"]
     same(f"{what}: answers of our servers", total["server"]["http"], {"2xx": both})
@@ -384,7 +385,7 @@ def proxied(folder, haproxy, kind, *argv):
 
 
 def once_each(what, haproxy):
-    """Haproxy has logged each user of the file, and nobody twice."""
+    """Haproxy has logged each user of the file once."""
     wait(f"{what}: users in the log", lambda: len(haproxy.lines()) >= USERS, 10)
     logged = collections.Counter(haproxy.lines())
     same(f"{what}: logged twice", [line for line, count in logged.items() if count > 1], [])
@@ -401,26 +402,27 @@ def wrong_values(folder):
     ]:
         profile.write_text((PORTS + LOGIN).format(**values, extract=extract))
         with logins(folder) as at_logins:
-            report, said = squall(folder, "run", profile, "--fail-if", "login.failed > 0", ok=1)
+            report, output = squall(folder, "run", profile, "--fail-if", "login.failed > 0", ok=1)
         role = report["flows"]["total"]["client"]
         found = (role["attempted"], role["completed"], role["protocol_errors"])
         same(f"{extract}: flows", found, (20, 0, {error: 20}))
         criterion = "failed = 20 (fail if login.failed > 0)"
         same(
             f"{extract}: why it failed",
-            said.strip(),
+            output.strip(),
             f'squall: failed: template "login" (client): {criterion}',
         )
         found = [len(at_logins["issued"]), len(at_logins["used"]), at_logins["refused"]]
         same(f"{extract}: the server says", found, [20, 0, refused])
 
-    # The same by options: of three logins over a connection each carries the token of the one before.
+    # The same by options: each of three logins over a connection carries the token of the previous
+    # one.
     login = '{"user": "${data:user}", "password": "${data:password}"}'
     common = ["--url", f"http://{VIP}:8080/login", "--content", login, "--requests", 3, "--cookies"]
     common += ["-H", "Authorization: Bearer ${value:token}", "--clients", "16.0.0.0/24"]
     common += ["--csv", folder / "few.csv", "--csv-order", "once", "--users", 5]
     common += ["--port", "af_packet:va"]
-    for path, check, (completed, errors, answers), told in [
+    for path, check, (completed, errors, answers), reported in [
         ("auth.token", ["--check", "status 200"], (50, {}, {"2xx": 150}), [150, 100, 0]),
         ("auth.user", [], (50, {}, {"2xx": 100, "4xx": 50}), [100, 0, 50]),
         (
@@ -434,13 +436,13 @@ def wrong_values(folder):
         good = path == "auth.token"
         argv = ["flows", "http", *common, *check, "--extract", f"token = json {path}", *criterion]
         with logins(folder) as at_logins:
-            report, said = squall(folder, *argv, ok=0 if good else 1)
+            report, output = squall(folder, *argv, ok=0 if good else 1)
         role = report["flows"]["total"]["client"]
-        same(f"{path} {check}: criteria", said.count("squall: failed: "), 0 if good else 1)
+        same(f"{path} {check}: criteria", output.count("squall: failed: "), 0 if good else 1)
         found = (role["completed"], role["protocol_errors"], role["http"])
         same(f"{path} {check}: flows", found, (completed, errors, answers))
         found = [len(at_logins["issued"]), len(at_logins["used"]), at_logins["refused"]]
-        same(f"{path} {check}: the server says", found, told)
+        same(f"{path} {check}: the server says", found, reported)
     print("ok: a login with the wrong value fails the run")
 
 
@@ -472,7 +474,7 @@ def main():
         except Failed as failed:
             sys.exit(f"FAILED: {failed}")
         finally:
-            for namespace in [OURS, THEIRS]:
+            for namespace in [LOCAL, REMOTE]:
                 subprocess.run(["ip", "netns", "del", namespace], check=False)
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""squall replay against the kernel, tcpdump and tcpreplay, in a namespace of its own: what arrives
-is the capture, octet for octet, in order, on one and on two ports; the interface counts what the
-report says and what was asked for, whatever options go together; the figures of tcpreplay of the
-same capture are the same. Needs root.
+"""squall replay against the kernel, tcpdump and tcpreplay, in a private namespace: the received
+frames are the capture, octet for octet, in order, on one and on two ports; the counters of the
+interface match the report and the request, with any combination of options; tcpreplay's figures for
+the same capture are the same. Needs root.
 """
 
 import json
@@ -98,7 +98,7 @@ class Watched:
         return self
 
     def wait(self, count):
-        """Until so many packets are written: tcpdump forgets what is in its ring when it is
+        """Waits until `count` packets are written: tcpdump loses the packets in its ring when it is
         stopped.
         """
         until = time.monotonic() + 30
@@ -110,8 +110,8 @@ class Watched:
     def __exit__(self, *_):
         for dump in self.dumps:
             dump.send_signal(signal.SIGINT)
-            told = dump.communicate(timeout=30)[1]
-            same("tcpdump lost", re.search(r"(\d+) packets dropped by kernel", told)[1], "0")
+            reported = dump.communicate(timeout=30)[1]
+            same("tcpdump lost", re.search(r"(\d+) packets dropped by kernel", reported)[1], "0")
 
     def packets(self):
         return [packets(file) for file in self.files]
@@ -203,12 +203,13 @@ def arrives(folder, capture):
     print("what arrives is the capture, in order, on one port and on two")
 
 
-# What a source says of frames that it did not send when they were due.
-SAID = ["lag_s", "moved_s", "unread_s", "starved_s", "not_sent"]
+# Keys in which a source reports frames that it did not send when they were due.
+LATE_KEYS = ["lag_s", "moved_s", "unread_s", "starved_s", "not_sent"]
 
 
 def exact(folder, capture):
-    """No option makes another's rate void: so many frames, or octets to the frame, within a second."""
+    """No option cancels another's rate: exactly these frames, or octets to the frame, within a
+    second."""
     ways = [
         [],
         ["-K"],
@@ -222,8 +223,8 @@ def exact(folder, capture):
         live = [("xdp_live:va", ["-K", "--unique-ip"])] if value in ("5000", "30") else []
         for port, way in ways + live:
             what = f"{port} {option} {value} {' '.join(way)}"
-            # As asked to the frame, but for what a stall of the machine has moved, which is told:
-            # in a run of a second not all of that is regained.
+            # Exact to the frame, except for frames that a stall of the machine has moved, which are
+            # reported: a run of a second cannot regain all of that.
             for _ in range(5):
                 report = replay(
                     folder, capture, "-i", port, "-l", "0", "--duration", "1", option, value, *way
@@ -232,33 +233,37 @@ def exact(folder, capture):
                 packets, octets = (
                     sum(i[name] for i in interfaces) for name in ("tx_packets", "tx_octets")
                 )
-                # Of octets, the frame that begins before the end is sent whole.
+                # A limit in octets: the frame that begins before the end is sent whole.
                 asked = int(value) if option == "-p" else float(value) * 1e6 / 8
                 sent, most = (packets, asked) if option == "-p" else (octets, asked + 1499)
                 if asked <= sent <= most:
                     break
-                # What is not read by the end has no count, only the time for which it was waited for.
+                # Frames not read by the end have no count, only the time spent waiting for them.
                 lag = max(s["lag_s"] + s["unread_s"] for s in report["sources"])
                 missing = sum(sum(source["not_sent"].values()) for source in report["sources"])
                 each = 1 if option == "-p" else 1518
                 least = asked * (1 - lag) - (missing + 2) * each
-                said = [{name: s[name] for name in SAID} for s in report["sources"]]
-                same(f"{what}: {sent} of {asked}, {said}", least <= sent <= most, True)
+                late = [{name: s[name] for name in LATE_KEYS} for s in report["sources"]]
+                same(f"{what}: {sent} of {asked}, {late}", least <= sent <= most, True)
             same(f"{what}: counters agree", "counters-differ" in str(report["verdict"]), False)
     print("rates: as asked to the frame, in every way of reading and sending")
 
 
 def as_tcpreplay(folder, capture):
     """The same numbers in the same lines."""
-    with Watched(folder, "vb") as theirs:
-        told = run(*inside(NAMESPACE, "tcpreplay", "-i", "va", "-t", "-K", capture)).stdout
-        theirs.wait(2000)
-    with Watched(folder, "vb") as ours:
-        said = run(
+    with Watched(folder, "vb") as by_tcpreplay:
+        reported = run(*inside(NAMESPACE, "tcpreplay", "-i", "va", "-t", "-K", capture)).stdout
+        by_tcpreplay.wait(2000)
+    with Watched(folder, "vb") as by_squall:
+        late = run(
             *inside(NAMESPACE, SQUALL, "replay", capture, "-i", "af_packet:va", "-t", "-K")
         ).stdout
-        ours.wait(2000)
-    same("frames", [o for _, o in ours.packets()[0]] == [o for _, o in theirs.packets()[0]], True)
+        by_squall.wait(2000)
+    same(
+        "frames",
+        [o for _, o in by_squall.packets()[0]] == [o for _, o in by_tcpreplay.packets()[0]],
+        True,
+    )
     lines = [
         r"Actual: (\d+) packets \((\d+) bytes\)",
         r"Flows: (\d+) flows",
@@ -266,10 +271,10 @@ def as_tcpreplay(folder, capture):
         r"Failed packets: +(\d+)",
     ]
     for line in [*lines, r"Truncated packets: +(\d+)"]:
-        same(line, re.search(line, said).groups(), re.search(line, told).groups())
+        same(line, re.search(line, late).groups(), re.search(line, reported).groups())
     order = [
         re.match(r"\s*(Actual|Rated|Flows|Statistics|Successful|Failed|Truncated|Retried)", line)
-        for line in said.splitlines()
+        for line in late.splitlines()
     ]
     names = [found[1] for found in order if found]
     same(
@@ -283,7 +288,7 @@ def as_tcpreplay(folder, capture):
 def ends(folder, capture):
     """Ctrl-C ends and reports; a damaged capture is sent up to the damage."""
     report = folder / "stopped.json"
-    # What a port has ahead of its time does not leave any more.
+    # Frames that a port holds ahead of its time do not leave any more.
     for port, speed in [
         ("af_packet:va", ["-p", "1000"]),
         ("xdp_live:va", ["-p", "1000"]),
@@ -299,18 +304,18 @@ def ends(folder, capture):
             same("it runs", line != "", True)
         sender.send_signal(signal.SIGINT)
         same("exit status", sender.wait(timeout=30), 0)
-        told = json.loads(report.read_text())
+        reported = json.loads(report.read_text())
         same(
             f"{port} {speed}: counted",
-            told["replays"][0]["packets"],
-            told["ports"][0]["interface"]["tx_packets"],
+            reported["replays"][0]["packets"],
+            reported["ports"][0]["interface"]["tx_packets"],
         )
-        same("something was sent", told["replays"][0]["packets"] > 0, True)
+        same("something was sent", reported["replays"][0]["packets"] > 0, True)
     damaged = folder / "damaged.pcap"
     damaged.write_bytes(capture.read_bytes()[:-7])
-    told = replay(folder, damaged, "-i", "af_packet:va", "-t", ok=(2,))
-    same("before the damage", told["ports"][0]["interface"]["tx_packets"], 1999)
-    same("the damage is told", "after packet 1999" in told["replays"][0]["fault"], True)
+    reported = replay(folder, damaged, "-i", "af_packet:va", "-t", ok=(2,))
+    same("before the damage", reported["ports"][0]["interface"]["tx_packets"], 1999)
+    same("the damage is told", "after packet 1999" in reported["replays"][0]["fault"], True)
     print("a replay that is stopped, or whose capture is damaged, reports what it has sent")
 
 

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""The daemon attacked from its network: no token and wrong ones, leases of others, paths out of its
-folder, broken and endless requests (HTTP, WebSocket, gRPC, TLS), peers that say nothing or one
-octet at a time, more connections than it takes, pages of other origins; and schemathesis over its
-description. Each is refused, nothing leaks, the daemon stays small, and what another user sends
-meanwhile is not touched. All of it in a lab; grpcio is that of target/otg/snappi-1.62.0,
-schemathesis that of target/otg/schemathesis (scripts/setup otg). A step's name as argument: that
-one alone.
+"""The daemon attacked from its network: no token and wrong ones, leases of other users, paths
+out of its folder, broken and endless requests (HTTP, WebSocket, gRPC, TLS), peers that send nothing or one
+octet at a time, more connections than it accepts, pages of other origins; and schemathesis over its
+description. Each is refused, no secret leaks, the daemon stays small, and another user's traffic is
+not affected. All of it in a lab; grpcio is that of target/otg/snappi-1.62.0, schemathesis that of
+target/otg/schemathesis (scripts/setup otg). A step's name as argument: that one alone.
 """
 
 import base64
@@ -40,10 +39,10 @@ API = "/squall/v1"
 RATE = 1000
 JSON = {"content-type": "application/json"}
 OCTETS = {"content-type": "application/octet-stream"}
-# What alice calls her stream: who may not look at her run must not learn it.
+# The name of alice's stream: clients without a right to the run must not learn it.
 SECRET = "a-stream-of-alice"
-# Who has not shown the token has no more time than this, whatever he says or does not say.
-PATIENCE = 15
+# The time within which a client must show the token, whatever it sends.
+TIMEOUT_S = 15
 CONNECTIONS = 1024
 
 
@@ -52,7 +51,7 @@ def expect(good, what):
         raise Failed(what)
 
 
-# What is wrong in the step that runs: it goes on, as the rest of it may be wrong as well.
+# Errors of the running step: it continues, because later checks may fail as well.
 wrong = []
 
 
@@ -88,7 +87,7 @@ class Reply:
 class Daemon:
     def __init__(self, folder, *options, tls=True):
         self.data, self.tls = pathlib.Path(folder), tls
-        self.said = open(self.data.with_suffix(".said"), "w+")
+        self.stderr_text = open(self.data.with_suffix(".said"), "w+")
         serve = [
             SQUALL,
             "serve",
@@ -102,7 +101,7 @@ class Daemon:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))  # noqa: E731
         self.process = subprocess.Popen(
-            serve, stdout=subprocess.PIPE, stderr=self.said, text=True, preexec_fn=few
+            serve, stdout=subprocess.PIPE, stderr=self.stderr_text, text=True, preexec_fn=few
         )
         line = self.process.stdout.readline()
         expect(line.startswith("{"), f"the daemon does not start: {line}{self.words()}")
@@ -127,8 +126,8 @@ class Daemon:
             self.secrets.append(key.read_text().splitlines()[1].encode())
 
     def words(self):
-        self.said.seek(0)
-        return self.said.read()
+        self.stderr_text.seek(0)
+        return self.stderr_text.read()
 
     def connect(self, timeout=10, at=None, tls=None):
         plain = socket.create_connection(at or self.at, timeout)
@@ -138,7 +137,7 @@ class Daemon:
         return {"authorization": f"Bearer {self.token}"} if token and self.needs_token else {}
 
     def ask(self, method, path, body=None, headers=None, token=True, timeout=20, sock=None):
-        """Whatever stands in `path` and `headers` is sent as it is. No answer holds a secret."""
+        """Sends `path` and `headers` unchanged. No answer may hold a secret."""
         if isinstance(body, (dict, list)):
             body, headers = json.dumps(body).encode(), {**JSON, **(headers or {})}
         headers = {
@@ -160,7 +159,7 @@ class Daemon:
             try:
                 sock.sendall(head.encode("latin-1") + (body or b""))
             except OSError:
-                pass  # Who refuses early does not read on.
+                pass  # A server that refuses early stops reading.
             return self.reply(sock, method)
         finally:
             if own:
@@ -176,11 +175,11 @@ class Daemon:
         return got
 
     def clean(self, reply):
-        told = reply.body + repr(reply.headers).encode()
+        answer = reply.body + repr(reply.headers).encode()
         for secret in self.secrets:
             check(
-                secret not in told,
-                f"{secret!r} in an answer: {told[max(0, told.find(secret) - 200) :][:500]!r}",
+                secret not in answer,
+                f"{secret!r} in an answer: {answer[max(0, answer.find(secret) - 200) :][:500]!r}",
             )
         check(reply.status < 500, f"an answer of {reply}")
 
@@ -195,8 +194,8 @@ class Daemon:
         }
 
     def cpu_s(self):
-        """What the process has had of the CPUs, without the threads that send and receive: those
-        may be awake all the time."""
+        """CPU seconds of the process, without the threads that send and receive: those may spin all
+        the time."""
 
         def ticks(folder):
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
@@ -216,13 +215,13 @@ class Daemon:
             f"the daemon ended with {self.process.poll()}: {self.words()[-2000:]}",
         )
 
-    def until(self, path, good, patience=60):
-        deadline = time.monotonic() + patience
+    def until(self, path, good, timeout_s=60):
+        deadline = time.monotonic() + timeout_s
         while True:
             found = self.ask("GET", path).json()
             if good(found):
                 return found
-            expect(time.monotonic() < deadline, f"{path} after {patience} s: {str(found)[:500]}")
+            expect(time.monotonic() < deadline, f"{path} after {timeout_s} s: {str(found)[:500]}")
             time.sleep(0.1)
 
     def end(self):
@@ -264,7 +263,7 @@ class WebSocket:
         head, _, self.rest = self.rest.partition(b"\r\n\r\n")
         self.status = int(head.split(b" ")[1])
 
-    def say(self, text):
+    def send_text(self, text):
         self.frame(0x81, text.encode())
 
     def frame(self, first, data, mask=b"\1\2\3\4"):
@@ -286,7 +285,7 @@ class WebSocket:
         taken, self.rest = self.rest[:count], self.rest[count:]
         return taken
 
-    def hear(self):
+    def receive_json(self):
         while True:
             first, length = self.take(2)
             if length == 126:
@@ -299,9 +298,9 @@ class WebSocket:
             if first & 15 == 1:
                 return json.loads(data)
 
-    def until(self, kind, patience=60):
-        self.sock.settimeout(patience)
-        while (message := self.hear())["type"] != kind:
+    def until(self, kind, timeout_s=60):
+        self.sock.settimeout(timeout_s)
+        while (message := self.receive_json())["type"] != kind:
             pass
         return message
 
@@ -310,7 +309,7 @@ class WebSocket:
 
 
 class Alice:
-    """Who sends all the while, at a rate, with a lease of her own that she renews."""
+    """A user who sends all the time, at a rate, and renews the lease."""
 
     def __init__(self, daemon):
         self.daemon = daemon
@@ -344,7 +343,7 @@ class Alice:
                 if got.status != 200:
                     self.missed.append(str(got))
             except (OSError, http.client.HTTPException):
-                pass  # There are more connections than places just then: she has 20 s.
+                pass  # No place is free at the moment: the lease leaves 20 s.
 
     def look(self):
         """The longest time in which nothing left the interface."""
@@ -404,7 +403,7 @@ def counted(path):
 # The steps. `d` needs a token; `local` is on loopback, without.
 
 
-def who_does_not_show_the_token_gets_nothing(d, local, alice):
+def no_answer_without_the_token(d, local, alice):
     token = d.token
     paths = [
         f"{API}/{what}"
@@ -518,7 +517,7 @@ def who_does_not_show_the_token_gets_nothing(d, local, alice):
             folder.stat().st_mode & 0o077 == 0,
             f"{folder.name} has mode {folder.stat().st_mode & 0o777:o}",
         )
-    # What the daemon says of a token file that others can read.
+    # The daemon's message about a token file that others can read.
     bad = d.data.parent / "bad-token"
     bad.write_text("0" * 64)
     bad.chmod(0o644)
@@ -543,7 +542,7 @@ def who_does_not_show_the_token_gets_nothing(d, local, alice):
     check(b"Bearer" not in log.body, "the log has tokens")
 
 
-# Raw calls of gRPC by a stock library: what it sends need be no message.
+# Raw calls of gRPC by a stock library: their payload need not be a message.
 GRPC = r"""
 import json, os, random, sys, grpc
 where, token, seed = sys.argv[1], os.environ["SQUALL_TOKEN"], int(sys.argv[2])
@@ -615,22 +614,25 @@ def by_grpc(d, what):
 
 
 def grpc_wants_the_token_too(d, local, alice):
-    for name, (code, told) in by_grpc(d, "token").items():
+    for name, (code, answer) in by_grpc(d, "token").items():
         check(
-            code == "UNAUTHENTICATED" and SECRET not in told, f"gRPC, token {name}: {code} {told}"
+            code == "UNAUTHENTICATED" and SECRET not in answer,
+            f"gRPC, token {name}: {code} {answer}",
         )
 
 
 def what_is_no_protobuf_is_refused(d, local, alice):
-    for name, (code, told) in by_grpc(d, "broken").items():
+    for name, (code, answer) in by_grpc(d, "broken").items():
         refused = code in (
             "INVALID_ARGUMENT",
             "OUT_OF_RANGE",
             "RESOURCE_EXHAUSTED",
             "UNIMPLEMENTED",
         )
-        # Octets by chance may be a message with fields that nobody knows.
-        check(refused or (name.startswith("may ") and code == "OK"), f"gRPC, {name}: {code} {told}")
+        # Random octets may be a message with unknown fields.
+        check(
+            refused or (name.startswith("may ") and code == "OK"), f"gRPC, {name}: {code} {answer}"
+        )
 
 
 def h2(kind, flags, stream, data=b"", length=None):
@@ -711,7 +713,7 @@ def frames_of_http2_that_are_wrong(d, local, alice):
                 check(len(got) < 8 << 20, f"{name}: {len(got)} octets came back")
             d.clean(Reply(200, {}, got))
         except OSError:
-            pass  # It hung up before all was said.
+            pass  # It closed the connection early.
         finally:
             sock.close()
         d.alive()
@@ -761,7 +763,7 @@ def leases_that_are_over_do_nothing(d, local, alice):
         got = d.ask("POST", f"{API}/runs/{run}/{what}", body)
         check((got.status, got.code()) == (409, "run_over"), f"{what} of a run that is over: {got}")
     watch = WebSocket(d, "runs=all")
-    watch.say(json.dumps({"type": "renew", "lease": old}))
+    watch.send_text(json.dumps({"type": "renew", "lease": old}))
     check(old in watch.until("error")["error"]["message"], "renewed by a WebSocket")
     watch.close()
     d.ask("POST", f"{API}/runs/{run}/stop")
@@ -785,7 +787,7 @@ def leases_that_are_over_do_nothing(d, local, alice):
         check(got.status in (400, 404, 405), f"lease {lease[:30]}: {got}")
 
 
-def ports_of_others_are_theirs(d, local, alice):
+def ports_of_other_users_are_protected(d, local, alice):
     interfaces = [
         "veth-a",
         "af_packet:veth-a",
@@ -849,7 +851,7 @@ def ports_of_others_are_theirs(d, local, alice):
 
 
 def a_name_gives_no_power_over_a_session_of_otg(d, local, alice):
-    """A session is known by its connections, not by what somebody says his name is."""
+    """A session is known by its connections, not by the name that a client sends."""
     keep = d.connect()
     flow = {
         "name": "f",
@@ -1018,15 +1020,15 @@ def paths_lead_nowhere_else(d, local, alice):
     for name, before in outside.items():
         check((d.data / name).stat().st_mtime_ns == before, f"{name} was written")
     check(not list((d.data / "unfinished").iterdir()), "what was refused is still there")
-    # What the daemon keeps is told by its name, not by where that is.
+    # Answers name stored files, not their location.
     run = d.ask(
         "POST", f"{API}/runs", {"profile": profile("pcap:own.pcap"), "options": {"packets": 5}}
     ).json()["run"]["id"]
     d.until(f"{API}/runs/{run}", lambda row: row["state"] == "done")
     for what in ["", "/stats", "/report", "/report.html", "/profile", "/profile?format=json"]:
         d.ask("GET", f"{API}/runs/{run}{what}")
-    # Whoever asks for a file that is stored under another spelling of its name is told so, or given
-    # it.
+    # A request for a file that is stored under another spelling of its name gets an error that
+    # names the spelling, or the file.
     for name in ["b//c", "b/./d"]:
         got = d.ask("PUT", f"{API}/files/{name}", b"x", OCTETS)
         stored = (files / name).exists()
@@ -1040,9 +1042,9 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
     def refused(what, got, *statuses):
         check(got.status in (statuses or (400, 413)), f"{what}: {got}")
 
-    def half(path, headers, data=b"", patience=5):
-        """A request whose body does not come: what is answered until then, None if nothing."""
-        sock = d.connect(patience)
+    def half(path, headers, data=b"", timeout_s=5):
+        """A request whose body does not come: the answer until then, None if there is none."""
+        sock = d.connect(timeout_s)
         try:
             return d.ask("POST", path, data, {**JSON, **headers}, sock=sock)
         except (TimeoutError, ConnectionError, http.client.HTTPException):
@@ -1050,12 +1052,12 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         finally:
             sock.close()
 
-    # Refused by what is announced, before anything is sent; and nobody who is not known may send
-    # much at all.
+    # Refused by the announced length, before any body is sent; and clients without the token may
+    # not send much at all.
     for length in [str(1 << 62), str(100 << 20)]:
         for path in ["/config", f"{API}/files/big"]:
             got = half(
-                path, {"content-length": length} | (OCTETS if "files" in path else {}), patience=2
+                path, {"content-length": length} | (OCTETS if "files" in path else {}), timeout_s=2
             )
             check(got is None or got.status in (405, 413), f"{path} of {length} octets: {got}")
     for length in ["-1", "1e9", "0x10", "99999999999999999999999", "1,2"]:
@@ -1190,7 +1192,7 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         "\0",
         '{"type":"' + "x" * 60_000 + '"}',
     ]:
-        watch.say(text)
+        watch.send_text(text)
         watch.until("error")
     watch.close()
     for what, send in {
@@ -1210,7 +1212,7 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
         try:
             send(watch)
             while True:
-                watch.hear()
+                watch.receive_json()
         except (EOFError, ConnectionError, ssl.SSLError):
             pass
         except TimeoutError:
@@ -1418,8 +1420,8 @@ def pages_of_others_may_not_ask(d, local, alice):
 
 
 class Silent:
-    """Peers that keep a connection without saying what they want: each kind must be rid of in
-    PATIENCE.
+    """Peers that hold a connection without sending a request: each kind must be closed within
+    TIMEOUT_S.
     """
 
     def __init__(self, d):
@@ -1456,7 +1458,7 @@ class Silent:
             sock = d.connect(5, at, tls)
             sock.sendall(first)
             self.open.append((name, sock, then))
-        # Who is known has more time, and no more than a body at 10 kB/s needs.
+        # A client with the token has more time, but no more than a body at 10 kB/s needs.
         body = (
             b"POST /squall/v1/profiles/check HTTP/1.1\r\nhost: "
             + d.name.encode()
@@ -1472,7 +1474,7 @@ class Silent:
     def drip(self):
         left = {name: (sock, then) for name, sock, then in self.open}
         turn = 0
-        while left and time.monotonic() - self.since < 2 * PATIENCE:
+        while left and time.monotonic() - self.since < 2 * TIMEOUT_S:
             for name, (sock, then) in list(left.items()):
                 try:
                     if then:
@@ -1499,7 +1501,7 @@ class Silent:
         self.thread.join()
         late = []
         for name, _, _ in self.open:
-            most = 25 if name == "a body octet by octet" else PATIENCE
+            most = 25 if name == "a body octet by octet" else TIMEOUT_S
             took = self.over.get(name)
             if took is None or took > most * slowness():
                 late.append(f"{name}: {f'{took:.0f} s' if took else 'still open'}")
@@ -1507,7 +1509,8 @@ class Silent:
 
 
 def slow_readers(d, local, alice):
-    """Of WebSockets that tell much, and of files: nothing is kept for them, nobody waits for them."""
+    """Readers of large WebSockets and files: nothing is buffered for them, no other client waits
+    for them."""
     d.ask("PUT", f"{API}/files/big.bin", bytes(30 << 20), OCTETS, timeout=30)
     before = d.status()["MiB"]
     lazy = [WebSocket(d, "runs=all&every_ms=100&log=1", receive=4096) for _ in range(30)]
@@ -1521,7 +1524,7 @@ def slow_readers(d, local, alice):
         socks.append(sock)
     keen = WebSocket(d, f"runs={alice.run}&every_ms=100")
     expect(keen.status == 101, f"a WebSocket: {keen.status}")
-    # Long paths are told to all who look at the log.
+    # Long paths go to all clients that read the log.
     for i in range(40):
         d.ask("GET", f"{API}/none/{i}" + "x" * 40_000)
     last = time.monotonic()
@@ -1538,8 +1541,8 @@ def slow_readers(d, local, alice):
 
 
 def more_connections_than_there_are_places(d, local, alice):
-    """Of strangers. Who is known and connected goes on as if nobody else was there; others get
-    through at once.
+    """Connections without the token. A client that is connected with the token is not affected;
+    others get through at once.
     """
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     known, socks = d.connect(), []
@@ -1581,7 +1584,7 @@ def more_connections_than_there_are_places(d, local, alice):
             check(d.ask("GET", f"{API}/info", timeout=3).status == 200, "info")
             break
         except (OSError, http.client.HTTPException) as error:
-            # Those that say nothing give way, so it need not wait for them.
+            # Idle connections give way, so it need not wait for them.
             took = time.monotonic() - since
             expect(took < 8 * slowness(), f"nobody else gets through in {took:.0f} s: {error!r}")
             time.sleep(0.25)
@@ -1591,7 +1594,7 @@ def more_connections_than_there_are_places(d, local, alice):
     return f"another got through after {took:.1f} s"
 
 
-# What its requests would else not find: most of them would end with 404.
+# Names of existing objects, because most generated requests would otherwise end with 404.
 KNOWN = """
 [[operations]]
 include-path-regex = "^/squall/v1/runs/[{]id[}]/(stats|report|profile|pause|resume|rate|change|step|trigger)$"
@@ -1615,8 +1618,8 @@ parameters = { name = "known.pcap" }
 
 
 class Schemathesis:
-    """Asks all that openapi.json describes, and much that it does not; beside the other steps,
-    which wait more than they work.
+    """Tests every request that openapi.json describes, and invalid ones. It runs at the same time
+    as the other steps, which mostly wait.
     """
 
     def __init__(self, daemon, folder):
@@ -1690,23 +1693,23 @@ class Schemathesis:
             self.process.wait(60)
             status, early = 0, f"interrupted after {most:.0f} s: "
         self.log.seek(0)
-        said = self.log.read()
+        report = self.log.read()
         self.daemon.alive()
         expect(
-            status == 0 and "= FAILURES =" not in said and "= ERRORS =" not in said,
-            f"{early}schemathesis: {status}\n{said[-8000:]}",
+            status == 0 and "= FAILURES =" not in report and "= ERRORS =" not in report,
+            f"{early}schemathesis: {status}\n{report[-8000:]}",
         )
         # Fewer would say nothing.
-        generated = re.search(r"Test cases:\s+(\d+) generated", said)
-        expect(generated and int(generated[1]) > 300, f"{early}schemathesis: {said[-2000:]}")
+        generated = re.search(r"Test cases:\s+(\d+) generated", report)
+        expect(generated and int(generated[1]) > 300, f"{early}schemathesis: {report[-2000:]}")
         return f"{early}{generated[1]} requests"
 
 
 STEPS = [
-    who_does_not_show_the_token_gets_nothing,
+    no_answer_without_the_token,
     grpc_wants_the_token_too,
     leases_that_are_over_do_nothing,
-    ports_of_others_are_theirs,
+    ports_of_other_users_are_protected,
     a_name_gives_no_power_over_a_session_of_otg,
     paths_lead_nowhere_else,
     pages_of_others_may_not_ask,
@@ -1719,18 +1722,16 @@ STEPS = [
 
 
 def in_steps(name, what, daemons=()):
-    """Does it, and says how long it took and what was wrong; whether nothing was."""
-    since, told = time.monotonic(), None
+    """Runs a step and prints its time and its errors; returns whether there were none."""
+    since, result = time.monotonic(), None
     wrong.clear()
     try:
-        told = what()
+        result = what()
         for daemon in daemons:
             daemon.alive()
     except Failed as error:
         wrong.insert(0, str(error))
-    except (
-        Exception
-    ) as error:  # Whatever else an answer lacks: the other steps are still of interest.
+    except Exception as error:  # An answer may lack anything; the other steps still run.
         places = [
             f"{frame.name}:{frame.lineno}"
             for frame in traceback.extract_tb(error.__traceback__)[1:]
@@ -1741,7 +1742,7 @@ def in_steps(name, what, daemons=()):
     )
     print(
         f"{'FAILED ' if wrong else 'ok     '} {name} ({time.monotonic() - since:.1f} s)"
-        + (f": {shown or told}" if shown or told else ""),
+        + (f": {shown or result}" if shown or result else ""),
         flush=True,
     )
     return not wrong

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""TLS of squall flows against OpenSSL: our clients to nginx, our servers to curl and openssl
-s_client, over a veth pair that loses frames; certificates, names, protocols, tickets and versions,
-and what is counted of those that do not fit.
+"""TLS of squall flows against OpenSSL: Squall's clients to nginx, curl and openssl s_client to
+Squall's servers, over a veth pair that loses frames; certificates, names, protocols, tickets and
+versions, and the counts of handshakes that fail.
 
-Needs root, nginx, curl and openssl; $SQUALL is target/debug/squall unless said.
+Needs root, nginx, curl and openssl; $SQUALL is target/debug/squall unless set.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from flows import OURS, THEIRS, V4, Nginx, Served, counted, flows, hash_of_body, inside, network
+from flows import LOCAL, REMOTE, V4, Nginx, Served, counted, flows, hash_of_body, inside, network
 from tools import Failed, run, same
 
 LOSSY = "af_packet:va,drop=0.01,reorder=0.01,seed=3"
@@ -82,7 +82,7 @@ def tls(*options):
     return [word for option in options for word in ("--tls-option", option)]
 
 
-def our_clients(folder):
+def squall_clients(folder):
     def get(count, *argv, users=5, url=f"https://{V4}/page", port="af_packet:va"):
         log = folder / "tls.log"
         log.write_text("")
@@ -155,7 +155,7 @@ def our_clients(folder):
     print("ok: our clients and nginx")
 
 
-def our_servers(folder):
+def squall_servers(folder):
     expected = hash_of_body(BODY, b"squall serves octets\n")
     own = tls(
         f"certificate={folder}/server.pem",
@@ -180,7 +180,7 @@ def our_servers(folder):
         with Served(folder, LOSSY, "--body", BODY, *options) as served:
             copy = folder / "copy"
             for _ in range(2):
-                run(*inside(THEIRS, "curl", "-sS", "--max-time", 60, "-o", copy, *client))
+                run(*inside(REMOTE, "curl", "-sS", "--max-time", 60, "-o", copy, *client))
                 same(
                     f"{what}: curl: SHA-256",
                     hashlib.sha256(copy.read_bytes()).hexdigest(),
@@ -210,7 +210,7 @@ def our_servers(folder):
                 *more,
             ]
             done = subprocess.run(
-                inside(THEIRS, *argv),
+                inside(REMOTE, *argv),
                 input="GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
                 capture_output=True,
                 text=True,
@@ -226,13 +226,13 @@ def our_servers(folder):
                     raise Failed(
                         f"s_client {expected}: no {words!r} in {done.stdout} {done.stderr}"
                     )
-        # Who has another version, and who speaks no TLS.
+        # Clients with another version, and clients without TLS.
         for argv in [
             ["-k", "--tls-max", "1.2", f"https://{served.v4}/"],
             [f"http://{served.v4}:443/"],
         ]:
             subprocess.run(
-                inside(THEIRS, "curl", "-sS", "--max-time", "10", *argv),
+                inside(REMOTE, "curl", "-sS", "--max-time", "10", *argv),
                 capture_output=True,
                 check=False,
             )
@@ -259,12 +259,12 @@ def main():
             certificates(folder)
             network()
             with Nginx(folder, HTTPS.format(folder=folder)):
-                our_clients(folder)
-            our_servers(folder)
+                squall_clients(folder)
+            squall_servers(folder)
         except Failed as failed:
             sys.exit(f"FAILED: {failed}")
         finally:
-            for namespace in [OURS, THEIRS]:
+            for namespace in [LOCAL, REMOTE]:
                 subprocess.run(["ip", "netns", "del", namespace], check=False)
 
 

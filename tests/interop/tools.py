@@ -1,4 +1,4 @@
-"""What several of these scripts use."""
+"""Functions that several of these scripts use."""
 
 import contextlib
 import json
@@ -48,8 +48,8 @@ def slowness(clock=time.monotonic):
 
 
 def wait_idle(process, seconds=60):
-    """Until a process that reads what comes sleeps: it has taken all that had come. A busy machine
-    leaves it waiting for a CPU, which is no sleep."""
+    """Waits until a reading process sleeps: it has then read all its input. On a busy machine it
+    may wait for a CPU, which does not count as sleep."""
     until, asleep = time.monotonic() + seconds, 0
     while asleep < 5:
         if time.monotonic() > until:
@@ -60,7 +60,7 @@ def wait_idle(process, seconds=60):
 
 
 @contextlib.contextmanager
-def beside(argv, **options):
+def background(argv, **options):
     """A process that ends by itself, or is ended, before the block does. Where the block fails it
     is killed: `with Popen` would wait for it.
     """

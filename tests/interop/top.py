@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""`squall top` in a terminal, by its keys: what they ask for is what the daemon's API tells
-afterwards; the terminal is as it was when the view has ended, by q, by Ctrl-C and by SIGTERM; a
-daemon that is started again is found.
+"""`squall top` in a terminal, driven by its keys: their effect shows in the daemon's API; the
+terminal is restored when the view has ended, by q, by Ctrl-C and by SIGTERM; a daemon that is
+started again is found.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ import urllib.request
 from tools import Failed, run, same
 
 COLUMNS, ROWS = 100, 30
-PATIENCE_S = 60
+TIMEOUT_S = 60
 PROFILE = """
 [ports]
 A = "loop:top"
@@ -84,8 +84,8 @@ class Daemon:
 
 
 class Terminal:
-    """A terminal in which a command runs, and what stands there: the few sequences that are used
-    are played.
+    """A terminal that runs a command, and its screen: it interprets the few escape
+    sequences that are used.
     """
 
     def __init__(self, command, environment):
@@ -174,11 +174,11 @@ class Terminal:
         return termios.tcgetattr(self.end)[:4]
 
 
-def until(what, holds, else_say=lambda: ""):
-    end = time.monotonic() + PATIENCE_S
+def until(what, holds, details=lambda: ""):
+    end = time.monotonic() + TIMEOUT_S
     while not holds():
         if time.monotonic() > end:
-            raise Failed(f"{what}: not after {PATIENCE_S} s\n{else_say()}")
+            raise Failed(f"{what}: not after {TIMEOUT_S} s\n{details()}")
         time.sleep(0.05)
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """TRex's stock Python client and console, unchanged, drive `squall serve --trex` in a lab: connect,
-reset, the shipped profiles loaded, started at 1,000 frames a second and stopped, with counters as
-the receiving interface has them; two clients and a port that one takes away; pause, update,
-statistics, latency; what drivers of test frameworks read; addresses of ports, which Linux pings.
-A dozen of the profiles and one of the example scripts; all of them with --full.
+reset, the shipped profiles loaded, started at 1,000 frames a second and stopped, with the same
+counters as the receiving interface; two clients and a port that one takes from the other; pause,
+update, statistics, latency; fields that drivers of test frameworks read; addresses of ports, which
+Linux pings. A dozen of the profiles and one of the example scripts; all of them with --full.
 
-Without the client and its profiles (trex_oracle.py) this is skipped. Broken messages are sent without the client, too.
+Skipped without the client and its profiles (trex_oracle.py), except for broken messages.
 """
 
 import base64
@@ -28,9 +28,9 @@ from tools import Failed, in_a_lab, run, same
 from trex_oracle import ASYNC, SQUALL, SYNC, daemon, run_console, run_examples, skipped, unpack
 
 warnings.simplefilter("ignore")
-# Of the shipped files, those that are no profiles of streams.
+# Shipped files that are not profiles of streams.
 NONE = {"stl/imix_wlc.py", "stl/tpg_tags_conf.py"}
-# What each shows: lengths, chains, tags, randoms, tuples, masks, statistics.
+# Features that each covers: lengths, chains, tags, randoms, tuples, masks, statistics.
 SOME = [
     "stl/bench.py",
     "stl/burst_3st_loop_x_times.py",
@@ -45,8 +45,8 @@ SOME = [
     "stl/udp_1pkt_tuple_gen.py",
     "stl/udp_rand_len_9k.py",
 ]
-# Example scripts that check what they see. Others are for Python 2, or need what is refused: tagged packet groups, name spaces,
-# DHCP servers and routers on the other side.
+# Example scripts that check their results. Others are for Python 2, or need features that Squall
+# refuses: tagged packet groups, name spaces, DHCP servers and routers on the other side.
 EXAMPLES = [
     ["stl_flow_stats"],
     ["stl_flow_latency_stats"],
@@ -62,7 +62,7 @@ def arrived(interface):
 
 
 def settle(client, port):
-    """Until what was sent has arrived."""
+    """Waits until all sent frames have arrived."""
     before, until = None, time.monotonic() + 5
     while time.monotonic() < until:
         now = client.get_stats(ports=[port])[port]["ipackets"]
@@ -97,10 +97,10 @@ def one_profile(api, client, name):
         if not flow["tx_pkts"][0] or flow["tx_pkts"][0] != flow["rx_pkts"][1]:
             raise Failed(f"group {group}: {flow['tx_pkts']} sent, {flow['rx_pkts']} received")
         if group in stats["latency"]:
-            told = stats["latency"][group]
-            same(f"errors of group {group}", sum(told["err_cntrs"].values()), 0)
+            latency_of = stats["latency"][group]
+            same(f"errors of group {group}", sum(latency_of["err_cntrs"].values()), 0)
             low, mean, high = (
-                told["latency"][key] for key in ("total_min", "average", "total_max")
+                latency_of["latency"][key] for key in ("total_min", "average", "total_max")
             )
             if not 0 < low <= mean <= high:
                 raise Failed(f"latency of group {group}: {low} <= {mean} <= {high}")
@@ -309,13 +309,13 @@ def driven(api, client):
 
 
 def segments(api, client):
-    """As searches for the highest rate build their trials: each kind of traffic as a chain of
-    bursts with pauses between them, with and without latency, gratuitous ARP beside, a cache of
-    packets, and a second thread that asks for all figures while it goes on."""
+    """Trials as in searches for the highest rate: each kind of traffic is a chain of bursts with
+    pauses between them, with and without latency, with gratuitous ARP, a cache of packets, and a
+    second thread that asks for all figures during the run."""
     seconds, rate, flows = 2, 2000, 64
 
     def varied(names, packet):
-        """Each variable counts the flows; those of a MAC address in its last two octets."""
+        """Each variable counts the flows; variables of a MAC address in its last two octets."""
         commands = []
         for name, low, place in names:
             commands.append(
@@ -450,9 +450,9 @@ def together(api, client):
     client.stop_capture(capture["id"], packets)
     times = [[one["ts"] for one in packets if one["port"] == port] for port in (0, 1)]
     # One by one: a busy machine is late for some.
-    apart = sorted(abs(a - b) for a, b in zip(*times))
-    if not len(apart) == 20 or not apart[5] < 0.005:
-        raise Failed(f"packets of two ports that start at one instant leave {apart} s apart")
+    differences = sorted(abs(a - b) for a, b in zip(*times))
+    if not len(differences) == 20 or not differences[5] < 0.005:
+        raise Failed(f"packets of two ports that start at one instant leave {differences} s apart")
     client.set_service_mode(ports=[0, 1], enabled=False)
     print("two ports start at one instant")
 
@@ -475,7 +475,7 @@ def recorded(text):
 
 
 def two(api, client):
-    """What one has, another gets by force only."""
+    """A port of one client goes to another only by force."""
     client.reset(ports=[0, 1])
     other = api.STLClient(
         username="other", sync_port=SYNC, async_port=ASYNC, verbose_level="critical"
@@ -515,8 +515,8 @@ def console(folder):
     typed = ["capture record start --tx 0 --rx 0 --limit 100 -f icmp"]
     typed += ["ping -p 0 -d 10.99.0.2 -n 2", "capture show"]
     typed += ["capture record stop --id 3 -o ./pings.pcap", "capture clear", "service -p 0 1 --off"]
-    said = run_console(folder, lines, typed)
-    same("pings answered", said.count("Reply from 10.99.0.2"), 2)
+    output = run_console(folder, lines, typed)
+    same("pings answered", output.count("Reply from 10.99.0.2"), 2)
     recorded = (folder / "trex/pings.pcap").read_bytes().count(b"\x0a\x63\x00\x02")
     same("addresses in the capture", recorded, 4)
     print("TRex's console in batch mode")
@@ -562,8 +562,8 @@ def broken():
 
 
 def services(api, client, folder):
-    """What service mode is for: captures of both directions, receive queues, packets sent singly,
-    and the client's own ARP, ping and IPv6 scan by those, of this machine's host at the other end."""
+    """Uses of service mode: captures of both directions, receive queues, packets sent singly, and
+    with them the client's own ARP, ping and IPv6 scan of this machine's host at the other end."""
     from scapy.all import ICMP, IP, UDP, Ether, wrpcap
 
     client.reset()
@@ -667,24 +667,24 @@ def pings(target):
             total = sum(words)
             total = (total & 0xFFFF) + (total >> 16)
             total = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
-            # Of ICMPv6 the kernel sets it.
+            # The kernel sets the checksum of ICMPv6.
             raw.sendto(head + struct.pack("!H", 0 if six else total) + body, place)
             until = time.monotonic() + 1
             while (left := until - time.monotonic()) > 0:
                 raw.settimeout(left)
                 try:
-                    packet, (who, *_) = raw.recvfrom(2048)
+                    packet, (source, *_) = raw.recvfrom(2048)
                 except TimeoutError:
                     break
                 packet = packet if six else packet[(packet[0] & 15) * 4 :]
                 answer = (129 if six else 0) == packet[0] and packet[4:] == body
-                if answer and who.split("%")[0] == str(ipaddress.ip_address(target)):
+                if answer and source.split("%")[0] == str(ipaddress.ip_address(target)):
                     answered += 1
                     break
     return answered
 
 
-def who_has(target, mac, vlan=None):
+def answers_arp(target, mac, vlan=None):
     """Whether this MAC address says that it has the address."""
     own = bytes.fromhex(
         pathlib.Path("/sys/class/net/veth-b/address").read_text().strip().replace(":", "")
@@ -739,8 +739,8 @@ def hosts(api, client):
     client.set_service_mode(ports=[0])
     client.set_vlan(ports=[0], vlan=7)
     client.ports[0].set_l3_mode("10.98.0.1", "10.98.0.2")
-    same("who has it, in the VLAN", who_has("10.98.0.1", own, vlan=7), True)
-    same("who has it, out of the VLAN", who_has("10.98.0.1", own), False)
+    same("who has it, in the VLAN", answers_arp("10.98.0.1", own, vlan=7), True)
+    same("who has it, out of the VLAN", answers_arp("10.98.0.1", own), False)
     client.clear_vlan(ports=[0])
     client.set_l3_mode(port=0, src_ipv4="10.99.0.1", dst_ipv4="10.99.0.2")
     same("pings out of it", pings("10.99.0.1"), 2)
@@ -752,7 +752,7 @@ def hosts(api, client):
 
 
 def headers(api, client):
-    """Packets with TRex's own header: those that Squall sends, and those of another TRex."""
+    """Packets with TRex's own header: Squall's, and those of another TRex."""
     import scapy.all as scapy
 
     packet = scapy.Ether() / scapy.IP(src="16.0.0.1", dst="48.0.0.1") / scapy.UDP(dport=12)
@@ -785,11 +785,11 @@ def headers(api, client):
     wanted = [(0xFFFFFFFE + i) & 0xFFFFFFFF for i in range(200)]
     same("sequence numbers", [header[3] for header in seen], wanted)
     stats = client.get_stats()
-    flow, told = stats["flow_stats"][5], stats["latency"][5]
+    flow, latency_of = stats["flow_stats"][5], stats["latency"][5]
     same("packets of the group", (flow["tx_pkts"][0], flow["rx_pkts"][1]), (200, 200))
-    same("errors of the group", sum(told["err_cntrs"].values()), 0)
-    if not 0 < told["latency"]["total_min"] <= told["latency"]["total_max"]:
-        raise Failed(f"latency: {told['latency']}")
+    same("errors of the group", sum(latency_of["err_cntrs"].values()), 0)
+    if not 0 < latency_of["latency"]["total_min"] <= latency_of["latency"]["total_max"]:
+        raise Failed(f"latency: {latency_of['latency']}")
 
     # A stream that waits, and the packets of a TRex that has the same one.
     start(api.STLTXSingleBurst(pps=1, total_pkts=1), isg=60e6)
@@ -804,9 +804,9 @@ def headers(api, client):
     # 0 comes late, 1 twice.
     for sequence in (0xFFFFFFFE, 0xFFFFFFFF, 1, 0, 1, 2):
         send(9, 0, sequence)
-    send(8, 0, 3)  # of another flow
-    send(2, 0, 3)  # of the start before
-    send(9, 1, 3)  # of no stream
+    send(8, 0, 3)  # another flow
+    send(2, 0, 3)  # the previous start
+    send(9, 1, 3)  # no such stream
     settle(client, 1)
     stats = client.get_stats()
     same("packets of another sender", stats["flow_stats"][5]["rx_pkts"][1], 6)
@@ -859,7 +859,7 @@ def short(api, client):
             same(f"packets of group {group + shift}", counts, (packets_of, packets_of, 0))
             octets = (flow["tx_bytes"][port], flow["rx_bytes"][1 - port])
             same(f"octets of group {group + shift}", octets[0], octets[1])
-    # The kernel takes tags out of frames: what is left has TRex's marks.
+    # The kernel removes tags from frames, so the other frames have TRex's marks.
     marks = {"16.0.0.1": set(), "16.0.0.2": set(), "16.0.0.3": set(), "2001:db8::1": set()}
     seen = 0
     while seen < 400:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """TRex's stock client of flows (ASTF), unchanged, drives `squall serve --trex-mode astf` in a lab:
-shipped profiles loaded, played and stopped, with equal counters of clients and servers and none of
-errors; updates, template groups, latency beside, profiles by name, the console. Some of the
-profiles; all of them that TRex's simulator takes with --full.
+shipped profiles loaded, played and stopped, with equal counters of clients and servers and no
+counters of errors; updates, template groups, latency at the same time, profiles by name, the
+console. Some of the profiles; with --full, all that TRex's simulator accepts.
 
-Without the client and its profiles (trex_oracle.py) this is skipped.
+Skipped without the client and its profiles (trex_oracle.py).
 """
 
 import collections
@@ -33,7 +33,7 @@ from trex_oracle import (
 )
 
 warnings.simplefilter("ignore")
-# Those that the client or the simulator refuses, too.
+# Profiles that the client or the simulator refuses, too.
 NONE = {
     "gtpu_topo",
     "gtpu_topo_latency",
@@ -51,7 +51,8 @@ HEAVY = {"emix2", "ftp_multiple_flows_sim", "param_ipv6_rss", "res", "sfr", "sfr
 HEAVY |= {"sfr_full_2k", "sfr_full_nat", "sfr_single", "http_high_active_flows"}
 # Flows of datagrams that are longer than the run, which cuts them.
 CUT = {"emix2", "sfr_full", "sfr_full_2k", "sfr_full_nat"}
-# What each shows: captures, loops and clocks, several templates on one port, IPv6, tunables, UDP.
+# Features that each covers: captures, loops and clocks, several templates on one port, IPv6,
+# tunables, UDP.
 SOME = ["http_eflow4", "http_simple", "http_reverse2", "param_ipv6", "param_tcp_no_timestamp"]
 SOME += ["shared_port", "template_groups", "udp_sip"]
 
@@ -72,7 +73,7 @@ def one_profile(client, name):
         ("udps_sndbyte", "udps_rcvbyte"),
         ("udps_rcvbyte", "udps_sndbyte"),
     ]
-    # What is on its way when flows are aborted at the end is lost.
+    # Packets on their way are lost when flows are aborted at the end.
     cut = c.get("tcps_drops", 0) + s.get("tcps_drops", 0) and name not in RESET or name in CUT
     for one, other in pairs:
         # Its server is accepted by every datagram; its clients send none.
@@ -104,7 +105,7 @@ def is_only_late(error):
 
 
 def played(client, name):
-    """Plays a profile; once more, and once more, where the machine was too busy for it."""
+    """Plays a profile, up to three times where the machine was too busy for it."""
     for left in (2, 1, 0):
         try:
             return one_profile(client, name)
@@ -129,7 +130,7 @@ def profiles(api, client, names):
 
 
 def controls(api, client):
-    """A rate that changes, a stop, groups, latency, a second profile, what is refused."""
+    """A changed rate, a stop, groups, latency, a second profile, refused settings."""
     client.reset()
     client.load_profile("astf/template_groups.py")
     same("groups", client.get_tg_names(), ["1x", "2x"])
@@ -167,7 +168,7 @@ def controls(api, client):
         {0: {0: {"start": "16.0.0.1", "end": "16.0.0.9"}}},
     )
     client.load_profile("astf/udp1.py", pid_input="other")
-    apart(api, client)
+    separate_groups(api, client)
     client.clear_profile(pid_input="other")
     same("profiles", client.get_profiles(), ["_"])
     client.reset()
@@ -181,7 +182,7 @@ def controls(api, client):
 
 
 def until(what, holds, seconds=30):
-    """Waits until it holds; what it gave then."""
+    """Waits until it holds; returns its last result."""
     end = time.monotonic() + seconds
     while not (found := holds()):
         if time.monotonic() > end:
@@ -334,7 +335,7 @@ def videos(client):
 
 
 def one_by_one(api, client):
-    """Flows that are open now, by address; looks at an interval; none where nothing runs."""
+    """Flows that are open now, by address; at an interval; none without a run."""
     client.reset()
     client.load_profile(held(api))
     same("flows before the start", client.get_flow_info(), {})
@@ -392,7 +393,7 @@ def ignored(api, client):
     client.set_ignored_macs_ips(ip_list=["16.0.0.1"])
     same("an address", client.get_ignored_macs_ips()["ips"], ["16.0.0.1"])
     client.start(mult=1)
-    # Of two clients one is heard.
+    # One of two clients is answered.
     until("half of the flows connect", lambda: 0.2 < (n := connects())[1] / max(n[0], 1) < 0.8)
     mac = client.ports[1].get_layer_cfg()["ether"]["src"]
     client.set_ignored_macs_ips(mac_list=[mac])
@@ -419,8 +420,8 @@ def clients(api, client):
     client.load_profile(held(api, clients=4))
     client.start(mult=1)
     known = client.get_clients_info([number("16.0.0.2"), number("16.0.0.9")]).data()
-    active, nobody = {"Found": 1, "state": "Active"}, {"Found": 0}
-    expected = {str(number("16.0.0.2")): active, str(number("16.0.0.9")): nobody}
+    active, unknown = {"Found": 1, "state": "Active"}, {"Found": 0}
+    expected = {str(number("16.0.0.2")): active, str(number("16.0.0.9")): unknown}
     same("clients", known, expected)
     until("all begin flows", lambda: len(begun()) == 4)
     client.set_client_enable([number("16.0.0.2")], False)
@@ -443,7 +444,7 @@ def clients(api, client):
 def filtered(api, client):
     """Service mode for some protocols: captures have these alone, and they are for no flow."""
 
-    def heard(port):
+    def captured(port):
         """Whether clients of a server on that port hear of it, and the ports in a capture."""
         client.load_profile(held(api, port=port))
         client.clear_stats()
@@ -462,12 +463,12 @@ def filtered(api, client):
 
     client.reset()
     client.set_service_mode(enabled=True)
-    same("all is captured, and heard", heard(80), (True, {80}))
+    same("all is captured, and heard", captured(80), (True, {80}))
     client.set_service_mode(enabled=False, filtered=True, mask=3)
     status = client.ports[0].sync() and client.ports[0].is_service_filtered_mode_on()
     same("the mode", bool(status), True)
-    same("of another port nothing is captured", heard(80), (True, set()))
-    same("BGP is captured, and for no flow", heard(179), (False, {179}))
+    same("of another port nothing is captured", captured(80), (True, set()))
+    same("BGP is captured, and for no flow", captured(179), (False, {179}))
     client.set_service_mode(enabled=False)
     try:
         client.start_capture(rx_ports=[1], limit=10)
@@ -490,7 +491,7 @@ def busy(api, client):
     stats = client.get_stats()["global"]
     same("the latest second", 0 < stats["cpu_util_raw"] <= 100, True)
     per_core = 2 * stats["tx_bps"] / 1e9 * 100 / stats["cpu_util"]
-    # Of one core or more, and all of these figures are of other instants.
+    # One core or more, and all of these figures are of other instants.
     if not per_core / 20 < stats["bw_per_core"] < per_core * 3:
         raise Failed(f"{stats['bw_per_core']} Gb/s per core, about {per_core}")
     history = now()
@@ -505,7 +506,7 @@ def busy(api, client):
     print("CPU utilization: 0 idle, more with load")
 
 
-def apart(api, client):
+def separate_groups(api, client):
     """Flows that one client starts and another stops."""
     client.start(mult=50, nc=True, block=True)
     before = dict(client.ports[0].get_xstats().reference_stats)

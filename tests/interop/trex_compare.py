@@ -16,15 +16,16 @@ import tempfile
 
 from trex_oracle import ORACLE, ROOT, SQUALL, captures, skipped, unpack
 
-# Of those that are compared without --full.
+# The number of profiles that are compared without --full.
 SOME, SEED = 6, 11
-# Profiles that give no streams: of another API, or settings of tagged packet groups.
+# Profiles without streams: for another API, or settings of tagged packet groups.
 NONE = {"imix_wlc.py", "tpg_tags_conf.py", "tpg_1tag_stream.py", "tpg_dot1q_vm.py"}
 # Packets that another version of scapy builds otherwise: a query without a question, fragments.
 OF_SCAPY = {"udp_1pkt_dns.py", "udp_1pkt_frag.py"}
-# Of profiles of flows.
+# The number of profiles of flows.
 SOME_FLOWS = 12
-# Prints, for each profile, its streams or flows as JSON, by the library in argv[1] or the stand-ins.
+# Prints, for each profile, its streams or flows as JSON, by the library in argv[1] or by Squall's
+# replacement.
 DUMP = """
 import importlib, json, sys, types
 library, stand_ins, profiles = sys.argv[1], sys.argv[2], sys.argv[3:]
@@ -50,12 +51,12 @@ for path in profiles:
         found[path] = str(error)
 print(json.dumps(found), file=out)
 """
-# Of a flow variable these are for several cores; the seed is random where none is given.
+# Settings of a flow variable for several cores; the seed is random by default.
 IGNORED = {"core_id", "meta", "split_to_cores", "vxlan", "ieee_1588", "seed"}
 
 
 def plain(value):
-    """Without what says nothing: defaults of one side, and what is left out by the other."""
+    """Without empty values: defaults of one side that the other leaves out."""
     if isinstance(value, dict):
         kept = {k: plain(v) for k, v in value.items() if k not in IGNORED and v is not None}
         return {k: v for k, v in kept.items() if v not in (0, False, "", None) or k == "enabled"}
@@ -75,12 +76,12 @@ def dump(root, library, profiles):
 
 def same_streams(root, library, profiles):
     """Profiles whose streams differ without TRex's library."""
-    theirs, ours = dump(root, str(library), profiles), dump(root, "", profiles)
+    by_library, by_squall = dump(root, str(library), profiles), dump(root, "", profiles)
     failed = 0
-    for path, streams in theirs.items():
+    for path, streams in by_library.items():
         if isinstance(streams, str):
             continue
-        mine = ours[path]
+        mine = by_squall[path]
         if isinstance(mine, str):
             failed += 1
             print(f"{path}: {mine}")
@@ -101,14 +102,14 @@ def same_streams(root, library, profiles):
 
 def same_flows(root, library, profiles):
     """Profiles of flows whose JSON differs without TRex's library, of those that it loads."""
-    theirs, ours = dump(root, str(library), profiles), dump(root, "", profiles)
-    loaded = {path: flows for path, flows in theirs.items() if not isinstance(flows, str)}
+    by_library, by_squall = dump(root, str(library), profiles), dump(root, "", profiles)
+    loaded = {path: flows for path, flows in by_library.items() if not isinstance(flows, str)}
     if not loaded:
         print("TRex's library loads no profile of flows")
         return 1
     failed = 0
     for path, flows in loaded.items():
-        mine = ours[path]
+        mine = by_squall[path]
         if isinstance(mine, str):
             failed += 1
             print(f"{path}: {mine}")
@@ -125,7 +126,7 @@ def same_flows(root, library, profiles):
 
 
 def compared(root, arguments):
-    """What `squall compare trex` has to say, and its exit status."""
+    """The result of `squall compare trex`, and its exit status."""
     command = [SQUALL, "compare", "trex", *arguments, "--json", "-"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=900)
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
@@ -143,10 +144,10 @@ def goldens(root, library, all_of_them):
         if "dependent_vars_all" in name:
             op, size, step = name.removesuffix(".pcap").split("_")[3:]
             arguments += ["-t", f"op={op},size={size},step={step}"]
-        status, _, said = compared(root, arguments)
+        status, _, output = compared(root, arguments)
         if status:
             failed += 1
-            print(f"{shlex.join(arguments)}: exit status {status} {said[:500]}")
+            print(f"{shlex.join(arguments)}: exit status {status} {output[:500]}")
     print(f"{len(chosen)} captures, {failed} different")
     return failed
 
@@ -192,7 +193,7 @@ def main():
         flows = flows if full else random.Random(SEED).sample(flows, SOME_FLOWS)
         failed += same_flows(root, library, flows)
         chosen = profiles if full else random.Random(SEED).sample(profiles, SOME)
-        status, result, said = compared(root, [*chosen, "--trex-lib", str(library)])
+        status, result, output = compared(root, [*chosen, "--trex-lib", str(library)])
         for profile in result.get("profiles", []):
             print(
                 *(f"{profile['profile']}: {text}" for text in profile["differences"]),
@@ -202,7 +203,7 @@ def main():
         print(f"{len(chosen)} profiles, {result.get('differ')} different")
         if status:
             failed += 1
-            print(f"exit status {status}: {said[:1000]}")
+            print(f"exit status {status}: {output[:1000]}")
         failed += goldens(root, library, full) + altered(root, library, folder)
     return 1 if failed else 0
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Captures of TRex's own simulator against what `squall run --trex` writes into a file: of streams
-octet for octet and within 5 us; of flows the flags and lengths of every flow's segments, what they
-carry, the options of its SYNs, within 1 s.
+"""Captures of TRex's own simulator against the files of `squall run --trex`: streams octet for
+octet and within 5 us; of flows the flags and lengths of every flow's segments, their payload, the
+options of its SYNs, within 1 s.
 
-Without the client's library, its profiles and the captures (trex_oracle.py) this is skipped.
+Skipped without the client's library, its profiles and the captures (trex_oracle.py).
 """
 
 import json
@@ -18,11 +18,11 @@ from trex_oracle import ORACLE, SQUALL, captures, skipped, unpack
 
 # With hardware checksums the simulator leaves the fields to a NIC, which it has not.
 HARDWARE = "fix_cs_hw"
-# Of these flows what they carry and offer is compared, not whose they are, when they begin and each
-# segment: one waits for random times; of the other the templates take turns at random, and every
-# acknowledgment of a batch sends something before the next is read.
+# Only payload and offered options of these flows are compared, not owners, start times and each
+# segment: one profile waits for random times; in the other the templates take turns at random, and
+# every acknowledgment of a batch sends something before the next is read.
 LOOSE = {"astf/http_manual_commands_pipeline4.py", "astf/tcp_param_change.py"}
-# Of those that are compared without --full.
+# The number of profiles that are compared without --full.
 SOME, SEED = 12, 7
 
 
@@ -49,7 +49,8 @@ def unchecked(octets):
 
 
 def masked(octets):
-    """Without padding: of a frame shorter than 60 octets what is behind its IP packet is anything."""
+    """Without padding: in a frame shorter than 60 octets, the octets after its IP packet may be
+    anything."""
     if len(octets) != 60:
         return octets
     at = 12
@@ -60,21 +61,21 @@ def masked(octets):
     return octets
 
 
-def compare(ours, theirs, hardware):
-    if len(ours) != len(theirs):
-        return f"{len(ours)} frames instead of {len(theirs)}"
+def compare(by_squall, by_trex, hardware):
+    if len(by_squall) != len(by_trex):
+        return f"{len(by_squall)} frames instead of {len(by_trex)}"
     if hardware:
-        ours, theirs = ([(t, unchecked(o)) for t, o in side] for side in (ours, theirs))
-    first = [min(t for t, _ in side) for side in (ours, theirs)]
-    ours, theirs = (
-        sorted((t - zero, o) for t, o in side) for side, zero in zip((ours, theirs), first)
+        by_squall, by_trex = ([(t, unchecked(o)) for t, o in side] for side in (by_squall, by_trex))
+    first = [min(t for t, _ in side) for side in (by_squall, by_trex)]
+    by_squall, by_trex = (
+        sorted((t - zero, o) for t, o in side) for side, zero in zip((by_squall, by_trex), first)
     )
-    for number, ((t, o), (u, p)) in enumerate(zip(ours, theirs), 1):
+    for number, ((t, o), (u, p)) in enumerate(zip(by_squall, by_trex), 1):
         if abs(t - u) > 5000:
             return f"frame {number} at {t / 1e3} us instead of {u / 1e3} us"
     # Frames due at one instant leave in any order.
-    left = list(theirs)
-    for number, (t, o) in enumerate(ours, 1):
+    left = list(by_trex)
+    for number, (t, o) in enumerate(by_squall, 1):
         match = next(
             (one for one in left if abs(one[0] - t) <= 5000 and masked(one[1]) == masked(o)), None
         )
@@ -92,7 +93,7 @@ def compare(ours, theirs, hardware):
 
 
 class Flow:
-    """Of a capture: what each side sent when, as (first sender's, flags, octets)."""
+    """Segments of each side of a capture, in order, as (first sender's, flags, octets)."""
 
     def __init__(self, begin):
         self.begin, self.parts, self.octets, self.syns = begin, [], [b"", b""], []
@@ -147,17 +148,17 @@ def unstamped(options):
     return options if at < 0 else options[: at + 2] + options[at + 10 :]
 
 
-def compare_flows(ours, theirs, loose):
-    starts = [side[0][0] for side in (ours, theirs)]
-    ours, theirs = flows_of(ours), flows_of(theirs)
+def compare_flows(by_squall, by_trex, loose):
+    starts = [side[0][0] for side in (by_squall, by_trex)]
+    by_squall, by_trex = flows_of(by_squall), flows_of(by_trex)
     if loose:
-        ours, theirs = by_port(ours), by_port(theirs)
-        for key in ours.keys() & theirs.keys():
-            number = min(len(ours[key]), len(theirs[key]))
-            ours[key], theirs[key] = ours[key][:number], theirs[key][:number]
-    for key, flows in theirs.items():
+        by_squall, by_trex = by_port(by_squall), by_port(by_trex)
+        for key in by_squall.keys() & by_trex.keys():
+            number = min(len(by_squall[key]), len(by_trex[key]))
+            by_squall[key], by_trex[key] = by_squall[key][:number], by_trex[key][:number]
+    for key, flows in by_trex.items():
         client = f"{key[1].hex()} to port {int.from_bytes(key[2], 'big')}"
-        mine = ours.pop(key, [])
+        mine = by_squall.pop(key, [])
         if len(mine) != len(flows):
             return f"{len(mine)} flows of {client} instead of {len(flows)}"
         for number, (a, b) in enumerate(zip(mine, flows), 1):
@@ -177,7 +178,7 @@ def compare_flows(ours, theirs, loose):
                     return f"{where}: segment {at} is {one} instead of {other} (sender, flags, length, ns)"
             if len(a.parts) != len(b.parts):
                 return f"{where}: {len(a.parts)} segments instead of {len(b.parts)}"
-    return f"{len(ours)} clients more" if ours else None
+    return f"{len(by_squall)} clients more" if by_squall else None
 
 
 def of_streams(golden, given, out):
@@ -188,7 +189,7 @@ def of_streams(golden, given, out):
         command += ["-t", f"op={op},size={size},step={step}"]
     if "-m" in given:
         command += ["--mult", given["-m"]]
-    return command, lambda ours, theirs: compare(ours, theirs, HARDWARE in name)
+    return command, lambda by_squall, by_trex: compare(by_squall, by_trex, HARDWARE in name)
 
 
 def of_flows(golden, given, out):
@@ -198,7 +199,7 @@ def of_flows(golden, given, out):
     if "limit" in golden["golden"]:
         command[-1] = "30s"
     loose = golden["prof"] in LOOSE
-    return command, lambda ours, theirs: compare_flows(ours, theirs, loose)
+    return command, lambda by_squall, by_trex: compare_flows(by_squall, by_trex, loose)
 
 
 def main():

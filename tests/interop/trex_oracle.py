@@ -1,5 +1,5 @@
 """TRex's stock client, profiles and captures, which are not part of this project, and a daemon for
-them: TREX_ORACLE names the folder (its README says what is in it).
+them. TREX_ORACLE names the folder (its README lists the contents).
 """
 
 import contextlib
@@ -16,8 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = os.environ.get("SQUALL", str(ROOT / "target/debug/squall"))
 ORACLE = pathlib.Path(os.environ.get("TREX_ORACLE", ROOT.parent / "shared/oracle/trex"))
 SYNC, ASYNC = 24501, 24500
-# Captures that profiles of flows name and the folder does not have: of which there are others of
-# the same application, or the first flow of a golden capture.
+# Replacements for captures that profiles of flows name and that the folder lacks: another capture
+# of the same application, or the first flow of a golden capture.
 LIKE = {
     "citrix_0": "delay_citrix_0",
     "dns_0": "delay_dns_0",
@@ -43,12 +43,12 @@ LIKE = {
 GOLDEN = {"http_browsing_0": "sim_astf-http_simple_limit", "sip_0": "sim_astf-udp_sip"}
 
 
-# What a script says at its end that does not check what it sees.
+# The last output of a script that does not check its results.
 ENDS = {"hlt_udp_simple": "\nDone\n"}
 
 
 def skipped():
-    """Whether the folder is not there; that is said."""
+    """Whether the folder is missing; then prints that."""
     if (ORACLE / "goldens").is_dir():
         return False
     print(
@@ -162,8 +162,8 @@ def daemon(folder, mode="stl", payload="squall", at=(SYNC, ASYNC)):
 
 
 def run_examples(folder, mode, commands):
-    """TRex's example scripts as they are, which ask at TRex's own ports: each says that it passed,
-    or that it has come to its end."""
+    """TRex's example scripts, unchanged, which connect to TRex's own ports: each prints that it
+    passed or that it has ended."""
     library = folder / "trex/automation/trex_control_plane/interactive"
     with daemon(folder, mode, at=(4501, 4500)):
         for name, *words in commands:
@@ -176,9 +176,9 @@ def run_examples(folder, mode, commands):
                 text=True,
                 timeout=180,
             )
-            said = done.stdout + done.stderr
-            if done.returncode or ENDS.get(name, "passed") not in said:
-                raise Failed(f"{name}: {done.returncode}: {said[-2000:]}")
+            output = done.stdout + done.stderr
+            if done.returncode or ENDS.get(name, "passed") not in output:
+                raise Failed(f"{name}: {done.returncode}: {output[-2000:]}")
     print(f"TRex's example scripts: {', '.join(name for name, *_ in commands)}")
 
 
@@ -198,10 +198,10 @@ def run_console(folder, lines, typed=()):
         cwd=folder / "trex",
         env={**os.environ, "PYTHONPATH": str(library), "TERM": "xterm"},
     )
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     for bad in ("Traceback", "[FAILED]", "Syntax"):
-        if bad in said:
-            raise Failed(f"console: {said[-2000:]}")
+        if bad in output:
+            raise Failed(f"console: {output[-2000:]}")
     if done.returncode:
-        raise Failed(f"console: {done.returncode}: {said[-2000:]}")
-    return said
+        raise Failed(f"console: {done.returncode}: {output[-2000:]}")
+    return output

@@ -20,19 +20,19 @@ OPTIONS = [
     "-o",
     "tcp.check_checksum:TRUE",
 ]
-# Fragments are to be seen as what they are.
+# Show fragments as fragments.
 OPTIONS += ["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"]
 # Nothing in an MPLS header says that Ethernet follows; these are the labels of tunnels.toml.
 OPTIONS += ["-d", "mpls.label==100-101,pwethnocw"]
 
 LAYERS = ("ip", "udp", "tcp", "icmp", "icmpv6", "igmp", "gre")
-BAD = "0"  # of a checksum's status; 1 is good, 2 unverified, 3 not present
+BAD = "0"  # status of a checksum; 1 is good, 2 unverified, 3 not present
 
 # Severity from which an expert's remark is an error; below it are notes (a SYN, a retransmission)
 # and warnings.
 ERROR = 8388608
 
-# What is wrong on purpose: frame -> what is said of it, a part of each remark.
+# Deliberate errors: frame -> a part of each of tshark's remarks about it.
 DELIBERATE = {
     "wrong": {
         1: {"ip checksum", "Bad checksum"},
@@ -53,8 +53,8 @@ DELIBERATE = {
     }
 }
 
-# Layers that must have been looked at with a good checksum, so that a change of tshark's options
-# does not pass for health.
+# Layers that tshark must have verified as good, so that a change of its options does not disable
+# the check unnoticed.
 VERIFIED = {
     "headers-ipv4": {"ip", "udp", "tcp", "icmp", "igmp"},
     "headers-ipv6": {"udp", "tcp", "icmpv6"},
@@ -65,9 +65,7 @@ VERIFIED = {
 
 
 def remarks(capture):
-    """What tshark finds wrong: frame -> remarks; and the layers whose checksums were right, with
-    how many.
-    """
+    """tshark's findings: frame -> remarks; and the layers whose checksums were right, with counts."""
     fields = ["frame.number", "_ws.expert.severity", "_ws.expert.message"] + [
         f"{x}.checksum.status" for x in LAYERS
     ]
@@ -112,12 +110,12 @@ def faults(capture):
     name = capture.stem
     expected = DELIBERATE.get(name, {})
     for frame in sorted(found.keys() | expected.keys()):
-        said, wanted = found.get(frame, set()), expected.get(frame, set())
-        for remark in sorted(said):
+        found_remarks, wanted = found.get(frame, set()), expected.get(frame, set())
+        for remark in sorted(found_remarks):
             if not any(part in remark for part in wanted):
                 yield f"frame {frame}: {remark}"
         for part in sorted(wanted):
-            if not any(part in remark for remark in said):
+            if not any(part in remark for remark in found_remarks):
                 yield f"frame {frame}: {part!r} was expected, and is not said"
     for layer in sorted(VERIFIED.get(name, set())):
         if good[layer] == 0:

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""The verdict matrix: squall send, replay and flows through devices of known behaviour, while
-something disturbs them.
+"""The verdict matrix: squall send, replay and flows through devices of known behavior, during
+disturbances.
 
-A device passes an evenly paced stream of the asked rate without a loss: what it drops, the
-generator has caused. So a run is never VALID when the device has dropped a frame, whatever happened
-meanwhile; when it is not VALID, the cause that it names is that of the disturbance; and its exit
-status says the same. Cells are devices (a policer and a buffer in the port's address, nftables'
-limit and tbf behind a bridge) x ports x sources x disturbances. Nothing is assumed of the machine:
-on a busy one fewer runs are VALID, and nothing else changes.
+A device passes an evenly paced stream of the requested rate without a loss, so the generator has
+caused each drop. Therefore a run is never VALID when the device has dropped a frame, whatever
+happened meanwhile; when it is not VALID, it names the cause that the disturbance has; and its exit
+status agrees. Cells are devices (a policer and a buffer in the port's address, nftables' limit and
+tbf on a bridge) x ports x sources x disturbances. Nothing is assumed of the machine: on a busy one
+fewer runs are VALID, and nothing else changes.
 
-By default a sample of cells that takes at most --seconds; with --full each cell, and after them
-that of --quiet-runs runs of each port at half of what it can do at least 95 % are VALID, which only
-a quiet machine is asked for. --burner keeps every CPU busy beside all of it. Needs root for what is
-not a loop; a tool that is missing is said once.
+By default a sample of cells that takes at most --seconds; with --full each cell, and then
+--quiet-runs runs of each port at half of its highest rate, of which at least 95 % must be VALID:
+this is required of a quiet machine only. --burner keeps every CPU busy during all of it. Needs root
+for all ports except loops; a missing tool is reported once.
 """
 
 import argparse
@@ -34,13 +34,13 @@ import time
 
 from tools import Failed, run
 
-# Which the other scripts set, and the tests beside them.
+# The other scripts set it, and the tests that run at the same time.
 os.environ.pop("SQUALL_ALLOW_INVALID", None)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = str(pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute())
 
-# What is asked, and a device that takes half as much again, and in one go what comes in 4 ms.
+# The requested rate; the device passes half as much again, and 4 ms of frames at once.
 PPS, SIZE = 10_000, 1000
 LIMIT, DEPTH = 15_000, 40
 CPS = 2000
@@ -50,7 +50,7 @@ MANY, SLOW = 40, 20
 # Frames a second that no port comes to.
 FASTEST = 40_000_000
 MANY_KINDS = ["streams", "replays", "templates", "attacks"]
-# What the timers of flows bring about: calls of 50 packets a second, users who think.
+# Loads that the timers of flows cause: calls of 50 packets a second, users with pauses.
 LOADS = {
     "flows": ["app", "dns", "--cps", CPS],
     "rtp": ["app", "rtp", "-o", "packets=50", "--cps", 47],
@@ -68,7 +68,7 @@ LIMITS = {
 PACKET = "eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02)/ipv4(src=10.0.0.1,dst=10.0.0.2)/udp"
 
 KERNEL = ["af_packet", "af_xdp", "xdp_live"]
-# What happens to the receiving end of the bridge, which the sender does not see, and what ends it.
+# Disturbances of the receiving end of the bridge, which the sender cannot see, and how they end.
 RECEIVER = {
     "receiver-down": ("ip link set b0 down", "ip link set b0 up"),
     "receiver-carrier": ("ip link set b1 down", "ip link set b1 up"),
@@ -79,7 +79,7 @@ SIGNALS = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 
 # Causes that a run may name when it, or the machine, did not keep up.
 GENERATOR = {"generator-bound", "starved", "not-done", "burst"}
-# Of what did not come about by the generator, at least one of these is named.
+# For each disturbance outside the generator, at least one of these reasons is named.
 CAUSES = {
     "flap": {"link-down"},
     "deleted": {"port-lost", "link-down"},
@@ -104,7 +104,7 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """Those of most use first: a sample that ends early has seen each disturbance once."""
+    """The most useful cells first: a sample that ends early has tested each disturbance once."""
     devices = ["police", "buffer"]
     made = [
         Cell("loop", source, device, stall)
@@ -138,7 +138,7 @@ def cells() -> list[Cell]:
 
 
 def sample(chance: random.Random) -> list[Cell]:
-    """Two for what was wrong once, one of each disturbance, the others."""
+    """Two cells that were wrong once, one cell of each disturbance, the others."""
     first = [
         Cell("af_packet", "streams", "nft", "quiet"),
         Cell("af_packet", "streams", "nft", "stop-9ms"),
@@ -234,7 +234,7 @@ class Network:
             self.name = None
 
     def put(self, device: str, source: str) -> None:
-        """Clears what was there, and its counts."""
+        """Clears the rules and their counts."""
         self.shell(
             "tc qdisc del dev b1 root 2>/dev/null || true; nft flush ruleset 2>/dev/null || true"
         )
@@ -262,7 +262,7 @@ class Network:
 
 @contextlib.contextmanager
 def stopped_now_and_then(process: subprocess.Popen[str], pause_s: float, chance: random.Random):
-    """Stops the process for so long some times a second."""
+    """Stops the process for `pause_s`, some times a second."""
     over = threading.Event()
 
     def disturb() -> None:
@@ -306,7 +306,7 @@ def quota_group() -> pathlib.Path | None:
 
 @contextlib.contextmanager
 def burners():
-    """A process that computes for ever on each CPU, nice 0."""
+    """A process that computes without end on each CPU, nice 0."""
     loop = [sys.executable, "-c", "while True: pass"]
     processes = [subprocess.Popen(loop) for _ in os.sched_getaffinity(0)]
     try:
@@ -325,7 +325,7 @@ def burners():
 class Outcome:
     report: dict
     status: int
-    said: str
+    output: str
     dropped: int | None
 
     @property
@@ -458,26 +458,32 @@ class Matrix:
             )
             try:
                 self.disturb(cell, process, disturbed)
-                _, said = process.communicate(timeout=60)
+                _, output = process.communicate(timeout=60)
             finally:
                 if process.poll() is None:
                     process.send_signal(signal.SIGCONT)
                     process.kill()
                     process.communicate()
-        if cell.disturbance == "full-disk" and process.returncode == 3 and "No space left" in said:
+        if (
+            cell.disturbance == "full-disk"
+            and process.returncode == 3
+            and "No space left" in output
+        ):
             # Found before anything was sent: there is nothing to report of.
             return None
-        if cell.disturbance in STALLS and process.returncode == 3 and "did not start" in said:
+        if cell.disturbance in STALLS and process.returncode == 3 and "did not start" in output:
             # So starved that its port could not be opened, which it says.
             return None
         try:
             read = json.loads(report.read_text())
         except (OSError, ValueError) as error:
-            raise Failed(f"no report: {error}; exit status {process.returncode}: {said}") from error
+            raise Failed(
+                f"no report: {error}; exit status {process.returncode}: {output}"
+            ) from error
         dropped = self.dropped(cell, read)
         if cell.disturbance in ["flap", "deleted", "mtu", *RECEIVER]:
             self.network.close()
-        return Outcome(read, process.returncode, said, dropped)
+        return Outcome(read, process.returncode, output, dropped)
 
     def disturb(
         self, cell: Cell, process: subprocess.Popen[str], disturbed: contextlib.ExitStack
@@ -510,8 +516,8 @@ class Matrix:
                 process.send_signal(getattr(signal, kind))
 
     def wait_for_traffic(self, cell: Cell, process: subprocess.Popen[str]) -> None:
-        """Until frames have left; on a loop, which nobody sees from outside, until its workers are
-        there.
+        """Waits until frames have left; on a loop, which cannot be watched from outside, until its
+        workers have started.
         """
         until = time.monotonic() + 30
         while process.poll() is None and time.monotonic() < until:
@@ -522,15 +528,17 @@ class Matrix:
                 time.sleep(0.3)
                 return
             time.sleep(0.01)
-        _, said = process.communicate(timeout=10) if process.poll() is not None else ("", "it runs")
-        raise Failed(f"no traffic: exit status {process.returncode}: {said}")
+        _, output = (
+            process.communicate(timeout=10) if process.poll() is not None else ("", "it runs")
+        )
+        raise Failed(f"no traffic: exit status {process.returncode}: {output}")
 
     def forwarded(self) -> int:
         """Frames that have come to the bridge."""
         return int(self.network.shell("cat /sys/class/net/a1/statistics/rx_packets").stdout)
 
     def dropped(self, cell: Cell, report: dict) -> int | None:
-        """What the device has dropped; `None` without one."""
+        """Frames that the device has dropped; `None` without one."""
         if cell.device in ["nft", "tbf"]:
             return self.network.dropped(cell.device)
         if cell.device == "none":
@@ -592,16 +600,18 @@ class Matrix:
             listener.send_signal(signal.SIGCONT)
             time.sleep(0.3)
             listener.send_signal(signal.SIGINT)
-            _, said = listener.communicate(timeout=30)
+            _, output = listener.communicate(timeout=30)
         finally:
             listener.kill()
             listener.wait()
         codes = {reason["code"] for reason in json.loads(report.read_text())["verdict"]["reasons"]}
-        return [] if "receiver-bound" in codes else [f"the receiver names {sorted(codes)}: {said}"]
+        return (
+            [] if "receiver-bound" in codes else [f"the receiver names {sorted(codes)}: {output}"]
+        )
 
 
 def wrong(cell: Cell, outcome: Outcome) -> list[str]:
-    """What contradicts what a verdict promises."""
+    """Contradictions of the outcome to the promises of a verdict."""
     found = []
     verdict, codes = outcome.report["verdict"], outcome.codes
 
@@ -610,7 +620,7 @@ def wrong(cell: Cell, outcome: Outcome) -> list[str]:
             found.append(what)
 
     if cell.disturbance in SIGNALS:
-        # What ran may have been not valid, too.
+        # A run that was disturbed may be not valid, too.
         claim(outcome.verdict != "valid", f"valid after {cell.disturbance}")
         claim(
             verdict["ended_by"] == cell.disturbance.lower(),
@@ -694,7 +704,7 @@ def go_through(matrix: Matrix, chosen: list[Cell], until: float) -> bool:
                 if problems:
                     reasons = [reason["text"] for reason in outcome.report["verdict"]["reasons"]]
                     problems.append(
-                        f"dropped {outcome.dropped}, lost {outcome.lost}; it says {reasons} {outcome.said.strip()}"
+                        f"dropped {outcome.dropped}, lost {outcome.lost}; it says {reasons} {outcome.output.strip()}"
                     )
         except (Failed, subprocess.TimeoutExpired, KeyError) as error:
             problems = [f"{type(error).__name__} {error}"]
@@ -712,9 +722,9 @@ def go_through(matrix: Matrix, chosen: list[Cell], until: float) -> bool:
 
 
 def quiet_runs(matrix: Matrix, runs: int) -> bool:
-    """At half of what a port can do on a quiet machine at least 95 in 100 runs are VALID, of one
-    stream and of 40: the verdict is of use. Runs of which the hypervisor took more
-    than 15 % are told apart, by their reasons, and not asked for.
+    """At half of a port's highest rate on a quiet machine at least 95 in 100 runs are VALID, with
+    one stream and with 40: only then is the verdict useful. Runs of which the hypervisor took more
+    than 15 % are listed separately, with their reasons, and do not count.
     """
     if os.getloadavg()[0] > 0.3 * len(os.sched_getaffinity(0)):
         print(f"SKIPPED: runs on a quiet machine: its load is {os.getloadavg()[0]:.1f}")

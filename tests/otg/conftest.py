@@ -1,4 +1,4 @@
-"""What the tests of Open Traffic Generator share: clients over both transports, and a pair of
+"""Fixtures of the tests of Open Traffic Generator: clients over both transports, and a pair of
 interfaces.
 
 They run inside a lab (tests/otg/run makes it, with a daemon in it): veth-a is port p1, veth-b port
@@ -34,7 +34,7 @@ def api(request):
 
 @pytest.fixture
 def otg(api):
-    """No test leaves traffic behind."""
+    """No test leaves traffic running."""
     made = Otg(api)
     yield made
     made.transmit("stop")
@@ -42,7 +42,7 @@ def otg(api):
 
 @pytest.fixture(scope="session")
 def shared(api):
-    """For runs that many tests look at."""
+    """For runs that many tests examine."""
     return Otg(api)
 
 
@@ -101,14 +101,14 @@ class Otg:
         asked.port.port_names = list(names)
         return {metric.name: metric for metric in self.api.get_metrics(asked).port_metrics}
 
-    def until(self, good, what, patience=15):
+    def until(self, good, what, timeout_s=15):
         """Waits until `good` gives something true, and gives that."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout_s
         while True:
             found = good()
             if found:
                 return found
-            assert time.monotonic() < deadline, f"waited {patience} s until {what}"
+            assert time.monotonic() < deadline, f"waited {timeout_s} s until {what}"
             time.sleep(0.05)
 
     def finished(self, *names):

@@ -1,4 +1,4 @@
-"""Control of traffic, captures and links; metrics; changes of what is configured."""
+"""Control of traffic, captures and links; metrics; changes of a configuration."""
 
 import collections
 import subprocess
@@ -74,12 +74,14 @@ def test_metrics_have_the_columns_that_are_asked_for(otg):
     asked = otg.api.metrics_request()
     asked.port.port_names, asked.port.column_names = ["p1"], ["frames_tx", "location"]
     (metric,) = otg.api.get_metrics(asked).port_metrics
-    told = metric.serialize("dict")
+    reported = metric.serialize("dict")
     assert (
-        told["frames_tx"] in (5, "5") and told["location"] == "veth-a" and "frames_rx" not in told
+        reported["frames_tx"] in (5, "5")
+        and reported["location"] == "veth-a"
+        and "frames_rx" not in reported
     )
-    told = otg.flows("f", metric_names=["frames_tx"])["f"].serialize("dict")
-    assert told["name"] == "f" and "bytes_tx" not in told
+    reported = otg.flows("f", metric_names=["frames_tx"])["f"].serialize("dict")
+    assert reported["name"] == "f" and "bytes_tx" not in reported
 
 
 def test_only_flows_with_metrics_are_listed(otg):
@@ -103,7 +105,7 @@ def test_loss_is_none_where_all_arrives(otg):
 def test_loss_is_all_where_nothing_arrives(otg):
     config = simple(otg, packets=50)
     config.flows[0].metrics.loss = True
-    config.flows[0].tx_rx.port.rx_names = ["p1"]  # what p1 sends comes to p2
+    config.flows[0].tx_rx.port.rx_names = ["p1"]  # frames of p1 arrive at p2
     otg.api.set_config(config)
     otg.transmit("start")
     found = otg.finished("f")["f"]
@@ -130,7 +132,7 @@ def test_timestamps_are_of_the_first_and_the_last_frame(otg):
     assert stamps.last_timestamp_ns - stamps.first_timestamp_ns > 0.045e9
 
 
-def test_rates_are_told_while_it_sends(otg):
+def test_rates_are_reported_during_the_run(otg):
     otg.api.set_config(simple(otg, pps=1000))
     otg.transmit("start")
     otg.until(lambda: otg.flows("f")["f"].frames_tx_rate > 100, "there is a rate")
@@ -164,18 +166,18 @@ def test_a_capture_has_what_tcpdump_sees(otg, tmp_path):
         otg.transmit("start")
         otg.finished("f")
         otg.capture("stop")
-        # 40 frames of 196 octets, each behind a header of 16.
+        # 40 frames of 196 octets, each after a header of 16.
         otg.until(lambda: seen.stat().st_size >= 24 + 40 * 212, "tcpdump has seen all")
     finally:
         listener.terminate()
         listener.wait(10)
     found = [frame.octets[:-4] for frame in otg.frames()]
-    data, theirs, at = seen.read_bytes(), [], 24
+    data, captured, at = seen.read_bytes(), [], 24
     while at < len(data):
         length = int.from_bytes(data[at + 8 : at + 12], "little")
-        theirs.append(data[at + 16 : at + 16 + length])
+        captured.append(data[at + 16 : at + 16 + length])
         at += 16 + length
-    assert found == theirs and len(found) == 40
+    assert found == captured and len(found) == 40
 
 
 def test_a_capture_keeps_only_what_its_filter_wants(otg):
@@ -257,7 +259,7 @@ def test_a_link_goes_down_and_up(otg):
 
 def test_a_port_says_when_its_link_changed_last(otg):
     otg.api.set_config(otg.config())
-    # As long as it has not changed since, nobody knows.
+    # Without a change since the start, the time of the last change is unknown.
     assert "last_change" not in otg.ports("p1")["p1"].serialize("dict")
     control = otg.api.control_state()
     seen = []
@@ -292,7 +294,7 @@ def test_protocols_start_and_stop_without_a_word(otg):
         otg.api.set_control_state(control)
 
 
-def test_the_config_is_told_as_it_was_set(otg):
+def test_get_config_returns_the_config_that_was_set(otg):
     config = simple(otg, packets=5, capture=True)
     config.layer1.add(name="l1", port_names=["p1"], speed="speed_10_gbps", mtu=1500)
     otg.api.set_config(config)
@@ -320,7 +322,7 @@ def test_a_flow_changes_its_rate_while_it_sends(otg):
     otg.until(
         lambda: otg.flows("f")["f"].frames_tx > before.frames_tx + 400,
         "it sends faster",
-        patience=4,
+        timeout_s=4,
     )
     assert otg.api.get_config().flows[0].rate.pps == 4000
 
@@ -357,7 +359,7 @@ def test_a_flow_is_appended_and_deleted(otg):
     assert list(otg.flows()) == ["more"]
 
 
-def test_metrics_are_told_by_tags(otg):
+def test_metrics_by_tags(otg):
     config = otg.config()
     flow = otg.flow(config, packets=30)
     _, _, udp = flow.packet.ethernet().ipv4().udp()
@@ -376,7 +378,7 @@ def test_metrics_are_told_by_tags(otg):
     assert found == {5000: ("port", 10, 10), 6000: ("port", 10, 10), 7000: ("port", 10, 10)}
 
 
-def test_metrics_are_told_by_tags_of_what_arrives(otg):
+def test_metrics_by_tags_of_received_frames(otg):
     config = otg.config(capture=True)
     flow = otg.flow(config, packets=60)
     _, vlan, _, udp = flow.packet.ethernet().vlan().ipv4().udp()
@@ -391,20 +393,20 @@ def test_metrics_are_told_by_tags_of_what_arrives(otg):
     asked = otg.api.metrics_request()
     asked.flow.tagged_metrics.include = True
     (metric,) = otg.api.get_metrics(asked).flow_metrics
-    told = {}
+    reported = {}
     for tagged in metric.tagged_metrics:
         values = {tag.name: int(tag.value.hex, 16) for tag in tagged.tags}
         assert "frames_tx" not in tagged.serialize("dict")
-        told[values["sent"], values["came"], values["low"]] = tagged.frames_rx
+        reported[values["sent"], values["came"], values["low"]] = tagged.frames_rx
     frames = [frame.octets for frame in from_mac(found, 1)]
-    assert len(frames) == 60 == sum(told.values())
+    assert len(frames) == 60 == sum(reported.values())
     counted = collections.Counter(
         (int.from_bytes(f[14:16], "big") & 0xFFF, int.from_bytes(f[40:42], "big") & 7)
         for f in frames
     )
     assert (
-        told == {(vlan, vlan, low): count for (vlan, low), count in counted.items()}
-        and len(told) == 6
+        reported == {(vlan, vlan, low): count for (vlan, low), count in counted.items()}
+        and len(reported) == 6
     )
 
 
@@ -446,7 +448,7 @@ def test_devices_find_each_other_and_their_flows_have_their_addresses(otg, versi
 
 
 def ping(otg, version, *pairs):
-    """What became of echo requests, each from an address of a device to an address."""
+    """Results of echo requests, each from an address of a device to an address."""
     action = otg.api.control_action()
     requests = (action.protocol.ipv4 if version == 4 else action.protocol.ipv6).ping.requests
     for source, target in pairs:
@@ -489,8 +491,8 @@ def test_devices_ping_and_say_who_answers(otg, version):
         if frame.octets[12:14].hex() == ("0800" if version == 4 else "86dd")
     ]
     echoes = [octets for octets in echoes if octets[at] == request]
-    # One for the neighbour; those beyond the gateway are tried once a second; for who has no MAC
-    # address there is none.
+    # One for the neighbor; hosts beyond the gateway are tried once a second; a device without a MAC
+    # address sends none.
     targets = collections.Counter(
         octets[30:34] if version == 4 else octets[38:54] for octets in echoes
     )
@@ -543,10 +545,10 @@ def test_bad_configs_are_refused_with_their_places_and_the_one_before_stays(otg)
     otg.flow(bad, "g").packet.ethernet().macsec()
     otg.flow(bad, "h").tx_rx.port.tx_name = "p3"
     error = refused(lambda: otg.api.set_config(bad))
-    told = "\n".join(error.errors)
+    reported = "\n".join(error.errors)
     assert (error.code, error.kind) in ((400, "validation"), (3, "validation"))
-    assert "flows[1].packet[1]" in told and "not supported" in told
-    assert "flows[2].tx_rx" in told and "p3" in told
+    assert "flows[1].packet[1]" in reported and "not supported" in reported
+    assert "flows[2].tx_rx" in reported and "p3" in reported
     assert [flow.name for flow in otg.api.get_config().flows] == ["f"]
 
 

@@ -60,8 +60,8 @@ def test_a_predefined_mix_has_its_sizes(otg):
 
 
 def sent_when_due(measure, good):
-    """What is measured is good, once in five times at least: on a busy machine frames leave late,
-    and then all at once.
+    """At least one of five measurements is good: on a busy machine frames leave late, and then all
+    at once.
     """
     seen = []
     while not (seen and good(seen[-1])):
@@ -82,8 +82,8 @@ def mean_gap(otg, rate, packets):
     return (found[-1].time_ns - found[0].time_ns) / (packets - 1)
 
 
-# Never faster than told, but for a machine that was late at first; how much slower is the machine's
-# affair.
+# Never faster than configured, except for a machine that was late at first; how much slower depends
+# on the machine.
 
 
 def paced(otg, rate, packets, low, high):

@@ -1,4 +1,4 @@
-"""Every header, octet by octet: one run, whose capture all tests look at."""
+"""Every header, octet by octet: one run, whose capture all tests use."""
 
 import struct
 

@@ -190,7 +190,7 @@ def test_a_bad_checksum_is_bad(frames_of):
             checked(frame)
 
 
-def test_a_custom_checksum_is_as_told(frames_of):
+def test_a_custom_checksum_is_sent_as_given(frames_of):
     assert ports(frames_of(custom_checksum), 40) == [0x1234] * COUNT
 
 

@@ -1,4 +1,4 @@
-"""What travels: what no stock client sends, and sessions of their own."""
+"""The wire protocols: messages that no stock client sends, and sessions of their own."""
 
 import email
 import json
@@ -36,20 +36,20 @@ def grpc_error(channel, method, octets, **options):
     return caught.value
 
 
-def test_malformed_json_is_told_with_its_place():
+def test_errors_of_malformed_json_name_the_place():
     reply = post("/config", '{"ports": [')
     assert reply.status_code == 400
     error = reply.json()
     assert (error["code"], error["kind"]) == (400, "validation") and "line 1" in error["errors"][0]
 
 
-def test_unknown_fields_and_wrong_types_are_told_with_their_paths():
+def test_errors_of_unknown_fields_and_wrong_types_name_their_paths():
     reply = post(
         "/config", json.dumps({"flows": [{"name": "f", "rat": {}, "size": {"fixed": "big"}}]})
     )
     assert reply.status_code == 400
-    told = "\n".join(reply.json()["errors"])
-    assert "flows[0].rat" in told and "flows[0].size.fixed" in told
+    messages = "\n".join(reply.json()["errors"])
+    assert "flows[0].rat" in messages and "flows[0].size.fixed" in messages
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read():
@@ -60,7 +60,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read():
     try:
         assert post("/config", body()).status_code == 413
     except requests.exceptions.ConnectionError:
-        pass  # it hung up while we sent
+        pass  # the server closed the connection during the request
     assert requests.get(HTTPS + "/capabilities/version", verify=False, timeout=10).ok
 
 
@@ -126,8 +126,8 @@ def test_a_port_that_another_session_has_is_refused_until_it_is_given_back():
     config = alice.config()
     config.ports.add(name="p", location="veth-a")
     alice.set_config(config)
-    told = "".join(refused(lambda: bob.set_config(config)).errors)
-    assert "veth-a" in told and "alice" in told
+    messages = "".join(refused(lambda: bob.set_config(config)).errors)
+    assert "veth-a" in messages and "alice" in messages
     alice.set_config(alice.config())
     bob.set_config(config)
     bob.set_config(bob.config())

@@ -1,5 +1,5 @@
-"""``python -m squall.cluster``: what `squall cluster`, `squall run --nodes` and `squall test --nodes`
-run.
+"""``python -m squall.cluster``: the node side of `squall cluster`, `squall run --nodes` and `squall
+test --nodes`.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ def _loaded(path: str) -> Inventory:
 
 
 def _at_most(seconds: float) -> threading.Timer:
-    """Ends this process then, unless it is cancelled: some calls of Ray wait without a limit for a
-    head that has gone.
+    """Ends this process at a deadline, unless it is canceled: some calls of Ray wait without a
+    limit for a head that has gone.
     """
 
     def end() -> None:
@@ -173,8 +173,8 @@ def _at_most(seconds: float) -> threading.Timer:
 
 
 def _until_input_ends() -> None:
-    """Ends this process, and what it has started, with the process that holds the other end of its
-    standard input, however that ends.
+    """Ends this process and its children when the process at the other end of its standard input
+    ends, even if it is killed.
     """
 
     def end() -> None:

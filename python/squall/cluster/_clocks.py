@@ -3,10 +3,10 @@
 Pure functions: times come in as integers of nanoseconds.
 
 The controller sends at `c0`, the node reads its clock at `n_in` and again at `n_out`, and the
-controller has the answer at `c1`. Whatever the delays were, the controller's clock was past `c0` at
-`n_in`, and not yet at `c1` at `n_out`. So an exchange bounds the shift (controller's time minus
-node's) from below at `n_in` and from above at `n_out`. Nothing is assumed of the delays, neither
-that they are alike in both directions nor that they are steady.
+controller has the answer at `c1`. With any delays, the controller's clock was past `c0` at `n_in`,
+and not yet at `c1` at `n_out`. So an exchange bounds the shift (controller's time minus node's)
+from below at `n_in` and from above at `n_out`. Delays need not be the same in both directions, nor
+steady.
 
 A clock that runs at a steady rate is a line through all these bounds. The lines that pass are a
 polygon in the plane of (shift, drift); the estimate is its middle, and the error at any instant is
@@ -76,7 +76,7 @@ class Mapping:
         """As the daemon's requests have it."""
         return dataclasses.asdict(self)
 
-    def behind(self, offset_ns: int, drift_ppb: float, at_ns: int) -> Mapping:
+    def perturbed(self, offset_ns: int, drift_ppb: float, at_ns: int) -> Mapping:
         """The mapping for a clock that reads `local`, where this one is for ``local + offset_ns +
         drift_ppb * 1e-9 * (local - at_ns)``.
         """
@@ -100,7 +100,7 @@ _Line = tuple[float, float]
 @dataclasses.dataclass(frozen=True)
 class Fit:
     """All lines that pass between the bounds: the corners of their polygon. `base_ns` is the node's
-    time at which shifts are counted, `reference_ns` what they are counted from.
+    time at which shifts are counted, `reference_ns` the shift that they are relative to.
     """
 
     base_ns: int
@@ -175,7 +175,7 @@ def fit(
 
 
 def _cut(corners: list[_Line], p: float, q: float, least: float) -> list[_Line]:
-    """What of a convex polygon has ``p * x + q * y >= least`` (Sutherland and Hodgman)."""
+    """The part of a convex polygon with ``p * x + q * y >= least`` (Sutherland and Hodgman)."""
     kept: list[_Line] = []
     # A hair's breadth, so that bounds which touch leave a point and not nothing.
     over = [p * x + q * y - least + 1e-3 for x, y in corners]
@@ -195,7 +195,7 @@ def _range(values: Iterable[float]) -> tuple[float, float]:
 
 
 class Clock:
-    """What is known of one node's clock: exchanges come in, mappings go out."""
+    """The estimate of one node's clock: exchanges come in, mappings go out."""
 
     def __init__(
         self, max_drift_ppb: float = MAX_DRIFT_PPB, wander_ppb: float = WANDER_PPB
@@ -236,5 +236,5 @@ class Clock:
         return line.mapping(at_ns, horizon_ns)
 
     def _aged(self, exchange: Exchange, now_ns: int) -> float:
-        """As wide as it is worth now, while the drift is not known."""
+        """Its width, and the growth since then while the drift is unknown."""
         return exchange.width_ns + 2e-9 * self._max_drift_ppb * (now_ns - exchange.n_in)

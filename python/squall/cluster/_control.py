@@ -39,7 +39,7 @@ class NodeLost(Error):
 
 
 class Peer(Protocol):
-    """A node as it is reached."""
+    """The controller's connection to a node."""
 
     name: str
 
@@ -67,8 +67,8 @@ class Peer(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What a node does of a run: the request that its daemon gets, and whether it sends by itself:
-    one that does not cannot know when the run is over.
+    """A node's part of a run: the request for its daemon, and whether it sends: a node that only
+    receives cannot know when the run is over.
     """
 
     node: str
@@ -118,7 +118,7 @@ class Member:
         self.gone = False
         #: Silences of more than a lease: from when, and for how long.
         self.silences: list[tuple[float, float]] = []
-        self.heard = time.monotonic()
+        self.last_answer_s = time.monotonic()
         self.sends = True
         #: When the heartbeat was sent whose answer `row` is.
         self.asked_ns = 0
@@ -137,7 +137,7 @@ class Member:
         """Read its clock; its time then."""
         exchange = await self.peer.clock(timeout)
         self.clock.add(exchange)
-        self.heard = time.monotonic()
+        self.last_answer_s = time.monotonic()
         return exchange.n_out
 
     def took(self, c0: int, answer: dict[str, Any], horizon_ns: int) -> None:
@@ -145,7 +145,7 @@ class Member:
         c1, now = time.monotonic_ns(), time.monotonic()
         self.clock.add(Exchange(c0, answer["n_in"], answer["n_out"], c1))
         self.mapping = self.clock.mapping(answer["n_out"], horizon_ns)
-        self.heard, self.lost = now, None
+        self.last_answer_s, self.lost = now, None
         if "run" in answer:
             self.row, self.state, self.asked_ns = answer["run"], answer["run"]["state"], c0
             self.now = answer["now"]
@@ -165,7 +165,7 @@ class Control:
     watch : callable, optional
         Called with this object after each round of heartbeats.
     clocks : dict, optional
-        Clocks of nodes as earlier runs know them, by name; what this run learns is added.
+            Clocks of nodes from earlier runs, by name; this run adds its own exchanges.
     """
 
     def __init__(
@@ -221,12 +221,12 @@ class Control:
 
     async def prepare(self, parts: Sequence[Part]) -> None:
         """Give each node its part: ports open, everything compiled, nothing sent."""
-        # What tells the frames of this run from those of the runs before.
+        # Distinguishes the frames of this run from those of earlier runs.
         key = secrets.randbelow(0xFFFF) + 1
         await _all(self._prepare(self.members[part.node], part, key) for part in parts)
 
     async def collect(self) -> None:
-        """Fetch the reports of all nodes that answer, and read their clocks once more."""
+        """Fetch the reports of all nodes that answer, and read their clocks a last time."""
         await _all(self._fetch(member) for member in self._running())
 
     def stop(self, why: str) -> None:
@@ -285,7 +285,7 @@ class Control:
         )["run"]
         member.run, member.row, member.state = row["id"], row, row["state"]
         member.sends = part.sends
-        member.heard = time.monotonic()
+        member.last_answer_s = time.monotonic()
         # At once: others may take longer than its lease to open their ports.
         self._beats.append(asyncio.create_task(self._beat(member), name=f"beat {member.name}"))
 
@@ -330,7 +330,7 @@ class Control:
             # A node that receives cannot know when the others have sent all.
             if self.ending is not None or self._all_sent():
                 await self._stop_all()
-                # They receive what is under way, and write their reports.
+                # They receive frames in transit, and write their reports.
                 await self._settled(self.settings.lease_s + self.settings.linger_s + 5)
                 return
             await asyncio.sleep(0.05)
@@ -340,7 +340,7 @@ class Control:
             await self._settled(self.settings.lease_s)
 
     def _all_sent(self) -> bool:
-        """Whether all nodes have said, after the start, that they have nothing left to send."""
+        """Whether all nodes have reported, after the start, that they have nothing left to send."""
         start_ns = self.start_ns
         return start_ns is not None and all(
             member.over
@@ -350,9 +350,9 @@ class Control:
             for member in self._running()
         )
 
-    async def _settled(self, patience_s: float) -> None:
-        """Until all that answer are over; at most until then."""
-        end = time.monotonic() + patience_s
+    async def _settled(self, timeout_s: float) -> None:
+        """Waits until all nodes that answer are over, or until the time limit."""
+        end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             if all(member.over or self._silent(member) for member in self._running()):
                 return
@@ -397,7 +397,7 @@ class Control:
 
     async def _once(self, member: Member) -> None:
         c0 = time.monotonic_ns()
-        silent_since = member.heard
+        silent_since = member.last_answer_s
         try:
             answer = await member.peer.call(
                 "beat", c0, member.run, member.mapping, timeout=self.settings.lease_s
@@ -407,12 +407,12 @@ class Control:
         except NodeLost as error:
             member.lost, member.gone = error.why, member.gone or error.gone
             return
-        lasted = member.heard - silent_since
+        lasted = member.last_answer_s - silent_since
         if lasted > self.settings.lease_s:
             member.silences.append((self.elapsed_s() - lasted, lasted))
 
     def _silent(self, member: Member) -> bool:
-        return time.monotonic() - member.heard > self.settings.lease_s
+        return time.monotonic() - member.last_answer_s > self.settings.lease_s
 
     def _is_lost(self, member: Member) -> bool:
         if member.gone or (self._silent(member) and not member.over):

@@ -26,7 +26,7 @@ __all__ = ["Daemon", "DaemonError"]
 KEPT = (sys.executable, "-I", "-S", str(pathlib.Path(__file__).with_name("_keeper.py")))
 #: Until it serves; and until it has ended after it was asked to.
 START_S, END_S = 20.0, 8.0
-#: Of the log, what a message shows.
+#: Characters of the log that a message shows.
 LAST = 2000
 
 
@@ -90,7 +90,7 @@ class Daemon:
         return self.http.send(method, f"/squall/v1{path}", body, query)
 
     def alive(self) -> bool:
-        """Whether its process is there."""
+        """Whether its process is running."""
         return self.process.poll() is None
 
     def last_words(self) -> str:
@@ -117,21 +117,21 @@ class Daemon:
             shutil.rmtree(self.data, ignore_errors=True)
 
     def _served(self) -> dict[str, Any]:
-        """What it says once it serves."""
+        """The line that the daemon prints when it serves."""
         assert self.process.stdout is not None
         end, text = time.monotonic() + START_S, b""
         while not text.endswith(b"\n"):
             left = end - time.monotonic()
             if left <= 0:
-                raise DaemonError(f"squall serve is silent after {START_S:.0f} s{self._told()}")
+                raise DaemonError(f"squall serve is silent after {START_S:.0f} s{self._log_tail()}")
             if select.select([self.process.stdout], [], [], left)[0]:
                 more = os.read(self.process.stdout.fileno(), 65536)
                 if not more:
-                    raise DaemonError(f"squall serve does not start{self._told()}")
+                    raise DaemonError(f"squall serve does not start{self._log_tail()}")
                 text += more
         table: dict[str, Any] = json.loads(text)
         return table
 
-    def _told(self) -> str:
+    def _log_tail(self) -> str:
         words = self.last_words()
         return f":\n  {words}" if words else ""

@@ -1,9 +1,10 @@
-"""A node's clock, asked over UDP.
+"""A node's clock, over UDP.
 
-Answered by a thread that does nothing else, and heard by a callback that reads the clock first: the
-round trip is then the network's, and not that of messages between workers, so that the bound of the
-clock is narrower. Both sides have a key, which came another way: nobody else is answered, nor
-believed. Questions are as long as answers, so that a forged sender gains nothing.
+A thread that does nothing else answers, and a callback that reads the clock first receives the
+answer: the round trip is then that of the network, and not that of messages between workers, so
+that the bound of the clock is narrower. Both sides have a key, which they got another way: only
+messages with that key are answered or used. Questions are as long as answers, so that the echo
+cannot amplify packets with a forged source.
 """
 
 from __future__ import annotations
@@ -77,8 +78,7 @@ class Echo:
     def close(self) -> None:
         """Ends the thread."""
         self._closing = True
-        # An unconnected socket has nothing to shut down, but who waits for it wakes up, with
-        # nothing.
+        # shutdown() of an unconnected socket fails, but wakes a thread that waits for it.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         # Before its descriptor is another's.
@@ -102,7 +102,7 @@ async def ask(where: Where, timeout: float) -> Exchange:
     Raises
     ------
     OSError
-        There is no way there, or nobody listens.
+            There is no route, or the UDP port is closed.
     asyncio.TimeoutError
         No answer came within `timeout` seconds.
     """

@@ -1,9 +1,9 @@
-"""Ray on one machine: started and stopped by its process id, as ``ray stop`` would end every Ray of
-the machine, whoever started it.
+"""Ray on one machine: started, and stopped by its process id, because ``ray stop`` would end every
+Ray of the machine, also those of other users.
 
 ``python -m squall.cluster host up|down`` runs on each machine, where ``squall cluster up`` calls it
-through ``reach`` (ssh). What it needs comes by the standard input: arguments can be read by all
-users of a machine, and Ray's token is among it.
+through ``reach`` (ssh). Its input comes by the standard input and not by arguments, because all
+users of a machine can read arguments, and Ray's token is part of it.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ RUNNING = "Ray runtime started"
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """How Ray is started on a machine.
+    """Settings with which Ray is started on a machine.
 
     Attributes
     ----------
     cluster : str
     name : str
-        Of the node; ``head`` for the controller's machine.
+            Name of the node; ``head`` for the controller's machine.
     address : str
-        Where Ray listens on this machine: of all its services.
+            Address on this machine at which all services of Ray listen.
     head : str or None
-        ``HOST:PORT`` of the head; None: this is it.
+            ``HOST:PORT`` of the head; None: this machine is the head.
     port : int
-        Of the head.
+            TCP port of the head.
     node : bool
         Whether it has a node of the inventory.
     """
@@ -62,7 +62,7 @@ class Host:
     environment: Mapping[str, str]
 
     def arguments(self) -> list[str]:
-        """Of ``ray``."""
+        """Arguments of ``ray``."""
         words = ["start", "--block", "--disable-usage-stats", "--include-log-monitor=false"]
         words += [f"--node-ip-address={self.address}"]
         if self.head is None:
@@ -195,8 +195,8 @@ def _until_gone(pids: set[int], seconds: float) -> None:
 
 
 def environment(inventory: Inventory) -> dict[str, str]:
-    """What must be set before Ray is imported or started: certificates, and the token of a cluster
-    that `squall cluster up` starts. Of an existing cluster, the token is the user's to set.
+    """Environment variables to set before Ray is imported or started: certificates, and the token
+    of a cluster that `squall cluster up` starts. For an existing cluster, the user sets the token.
     """
     found = {"RAY_USAGE_STATS_ENABLED": "0"}
     if inventory.tls is not None:

@@ -45,12 +45,12 @@ class NodeEntry:
         inventory are allowed without this.
     squall : str or None
         Path of the program there. Default: the one of its Python.
-    data : str or None
+        Path of the program there. Default: that of its Python package.
         Folder of its daemon. Default: a temporary one.
     clock_port : int
-        UDP port at which its clock is asked. 0: any that is free.
+            UDP port for exchanges with its clock. 0: any free one.
     clock_offset_ns, clock_drift_ppb
-        An error put on its clock, for tests: everything must come out as without.
+            An error added to its clock, for tests: results must be the same as without.
     """
 
     name: str
@@ -82,9 +82,9 @@ class Start:
     head : str
         This machine's address, to which the nodes connect.
     port : int
-        Of Ray's head. The ports of its other services follow where they are set.
+            TCP port of Ray's head. The ports of its other services follow where they are set.
     reach : str
-        Command in front of what is run on a node; ``{name}`` and ``{address}`` are put in.
+            Prefix of commands that run on a node; ``{name}`` and ``{address}`` are replaced.
     python : str
         Python with squall[cluster] on the nodes.
     dashboard : bool
@@ -221,11 +221,11 @@ class Inventory:
 
 
 class _Wrong(Exception):
-    """Key, what is wrong, what to try."""
+    """Key, error, hint."""
 
 
 class _Table:
-    """A table of TOML whose keys are taken one by one: what is left is unknown."""
+    """A table of TOML whose keys are taken one by one: the remaining keys are unknown."""
 
     def __init__(self, values: Mapping[str, Any], origin: str, path: str) -> None:
         self._values, self._origin, self.path = dict(values), origin, path
@@ -250,7 +250,7 @@ class _Table:
         return None if value is None else _Table(value, self._origin, self.key(key))
 
     def rest(self) -> Iterable[tuple[str, Any]]:
-        """All that is left, which is then taken."""
+        """The remaining keys, which are then taken."""
         rest, self._values = self._values, {}
         return rest.items()
 
@@ -407,10 +407,10 @@ def _node(name: str, table: _Table) -> NodeEntry:
 def _ports(table: _Table | None, nodes: Mapping[str, NodeEntry]) -> dict[str, tuple[Place, ...]]:
     ports: dict[str, tuple[Place, ...]] = {}
     seen: dict[Place, str] = {}
-    for name, said in [] if table is None else table.rest():
-        texts = [said] if isinstance(said, str) else said
+    for name, given in [] if table is None else table.rest():
+        texts = [given] if isinstance(given, str) else given
         if not isinstance(texts, list) or not texts:
-            raise _Wrong(f'ports.{name} = {said!r}: expected "NODE/ADDRESS", or a list of them')
+            raise _Wrong(f'ports.{name} = {given!r}: expected "NODE/ADDRESS", or a list of them')
         places = tuple(_place(name, text, nodes) for text in texts)
         for place in places:
             if place in seen and not place.address.startswith("null:"):
@@ -418,7 +418,7 @@ def _ports(table: _Table | None, nodes: Mapping[str, NodeEntry]) -> dict[str, tu
                 raise _Wrong(f"ports.{name}: {shown} is also port {seen[place]!r}")
             seen[place] = name
         if len({place.node for place in places}) < len(places):
-            raise _Wrong(f"ports.{name} = {said!r}: a node twice\n  try a port for each interface")
+            raise _Wrong(f"ports.{name} = {given!r}: a node twice\n  try a port for each interface")
         ports[name] = places
     return ports
 

@@ -20,7 +20,7 @@ import threading
 
 PR_SET_PDEATHSIG = 1
 #: A daemon ends within two seconds.
-PATIENCE_S = 4
+TIMEOUT_S = 4
 
 
 def _dies_with_parent() -> None:
@@ -87,7 +87,7 @@ def _until_parent_ends(
     for number in (signal.SIGTERM, signal.SIGCONT):
         child.send_signal(number)
     try:
-        child.wait(PATIENCE_S)
+        child.wait(TIMEOUT_S)
     except subprocess.TimeoutExpired:
         child.kill()
 

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from ._control import Control, Member
 
-#: What is summed over the nodes.
+#: Counters that are summed over the nodes.
 KEYS = ("tx_pps", "rx_pps", "tx_packets", "rx_packets", "lost")
 
 __all__ = ["Live", "snapshot", "text"]
@@ -60,7 +60,7 @@ class Live:
             return
         lines = text(table)
         if self._out.isatty() and self._drawn:
-            # Over what was there before.
+            # Overwrites the previous lines.
             self._out.write(f"\x1b[{self._drawn}A\x1b[J")
         self._drawn = len(lines)
         print("\n".join(lines), file=self._out, flush=True)

@@ -1,4 +1,4 @@
-"""What runs on a node: its daemon, its clock, and the renewal of leases. Knows nothing of Ray,
+"""The processes of a node: its daemon, its clock, and the renewal of leases. Knows nothing of Ray,
 which only makes it an actor (`_ray`).
 
 A run's lease is renewed by the controller's heartbeats and by nothing else: no timer of the node
@@ -56,7 +56,7 @@ class _Skew:
         """A mapping of this clock, as one of the engine's."""
         if not self.offset_ns and not self.drift_ppb:
             return mapping
-        return mapping.behind(self.offset_ns, self.drift_ppb, self.since)
+        return mapping.perturbed(self.offset_ns, self.drift_ppb, self.since)
 
 
 class Node:
@@ -79,10 +79,10 @@ class Node:
         self._quick = Http(self._daemon.http.url, self._daemon.http.token, None, lease_s / 2)
         self._check_clock()
         #: When its controller was last heard of.
-        self.heard = time.monotonic()
+        self.last_heartbeat_s = time.monotonic()
 
     def hello(self) -> dict[str, Any]:
-        """What and where it is."""
+        """Name, machine and version of the node."""
         return {
             "node": self.entry.name,
             "host": socket.gethostname(),
@@ -100,7 +100,7 @@ class Node:
     def clock(self) -> tuple[int, int]:
         """The node's time when the question came, and when the answer left."""
         now = self._clock.now()
-        self.heard = time.monotonic()
+        self.last_heartbeat_s = time.monotonic()
         return now, now
 
     def beat(
@@ -111,7 +111,7 @@ class Node:
         A heartbeat that was long under way renews nothing: its controller may be gone.
         """
         came = self._clock.now()
-        self.heard = time.monotonic()
+        self.last_heartbeat_s = time.monotonic()
         late = mapping is not None and (
             mapping.cluster(came) - mapping.bound_ns - sent_ns > self.lease_s * 0.5e9
         )
@@ -167,7 +167,7 @@ class Node:
         if "ok" not in answer:
             return {"refused": answer["refused"]}
         stats = answer["ok"]
-        # The report so far stays here: of many streams it is long.
+        # The report so far stays on the node, because with many streams it is long.
         return {"run": stats["run"], "now": _now(stats["sample"], stats["report"])}
 
     def _answer(self, http: Http, method: str, path: str, body: Any = None) -> dict[str, Any]:
@@ -181,8 +181,8 @@ class Node:
             return {"refused": (str(error), 400, type(error).__name__)}
 
     def _check_clock(self) -> None:
-        """The daemon's clock is the one that is read here, which a time namespace of either would
-        change.
+        """Checks that the daemon's clock is the one that this process reads: a time namespace of
+        either would change it.
         """
         before = time.monotonic_ns()
         engine = self._daemon.ask("GET", "/clock")["monotonic_ns"]
@@ -197,7 +197,7 @@ class Node:
 
 
 def _now(sample: dict[str, Any] | None, report: dict[str, Any] | None) -> dict[str, Any]:
-    """What of a node is shown live: rates, and counts so far."""
+    """The part of a node's state that is shown live: rates, and counts so far."""
     ports = (report or {}).get("ports", [])
     rates = (sample or {}).get("ports", [])
     streams = (sample or {}).get("streams", [])

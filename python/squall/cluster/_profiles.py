@@ -19,13 +19,13 @@ from ._inventory import Inventory
 
 __all__ = ["Job", "check_ports", "divided", "job"]
 
-#: Of the daemon's uploads.
+#: Octets, as in the daemon's limit for uploads.
 LARGEST = 512 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What the nodes get.
+    """The parts of a profile, and the files that nodes need.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ def job(
     Raises
     ------
     ProfileError
-        The profile has mistakes, or ports that the inventory lacks.
+            The profile has errors, or ports that the inventory lacks.
     """
     table = Profile.load(path).to_dict()
     check_ports(inventory, table["ports"], os.fspath(path))
@@ -83,8 +83,8 @@ def divided(
     name: str,
     only_within: bool = False,
 ) -> Job:
-    """The parts of a profile that has no mistakes, whose files are named relative to `folder`, and
-    perhaps only taken from there.
+    """The parts of a profile without errors, whose files are named relative to `folder`. The files
+    may have to be in that folder.
     """
     files: dict[str, pathlib.Path] = {}
     table = _named(table, lambda text: _file(text, folder, files, only_within))
@@ -130,12 +130,12 @@ def _named(value: Any, name: Callable[[str], str]) -> Any:
 
 
 def _file(text: str, folder: pathlib.Path, files: dict[str, pathlib.Path], inside: bool) -> str:
-    """The name at the daemon for what is a file's path here, or one `inside` the folder."""
+    """The daemon's name for the path of a file here, or of one `inside` the folder."""
     if len(text) > 4096 or "\n" in text or not text.strip("./ "):
         return text
-    said, hash_mark, packet = text.partition("#")
-    path = folder / said
-    if not ("." in path.name or os.sep in said) or not path.is_file():
+    file, hash_mark, packet = text.partition("#")
+    path = folder / file
+    if not ("." in path.name or os.sep in file) or not path.is_file():
         return text
     # Any text of a profile may look like a path, also where its writer may not read all files.
     if inside and not path.resolve().is_relative_to(folder):

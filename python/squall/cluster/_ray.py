@@ -41,7 +41,7 @@ NAMESPACE = "squall"
 CONNECT_S = 5.0
 #: Creating an actor with its daemon, and ending it.
 CREATE_S, END_S = 60.0, 10.0
-#: Longer than all that a controller does without a heartbeat: opening ports, fetching reports.
+#: Longer than any work of a controller without a heartbeat: opening ports, fetching reports.
 FORGOTTEN_S = 90.0
 #: Threads of an actor: a report that is fetched must not hold up a heartbeat.
 THREADS = 4
@@ -107,7 +107,7 @@ class SquallNode(Node):
         threading.Timer(0.2, os._exit, (0,)).start()
 
     def _until_forgotten(self) -> None:
-        while time.monotonic() - self.heard < FORGOTTEN_S:
+        while time.monotonic() - self.last_heartbeat_s < FORGOTTEN_S:
             time.sleep(1)
         self.end()
 
@@ -158,13 +158,13 @@ class Connected:
         return None
 
     def peers(self, names: Iterable[str], stays: bool) -> list[RayPeer]:
-        """The actors of nodes; those that are not there are made. With `stays` they outlive this
-        process, until `squall cluster down`.
+        """The actors of nodes; missing ones are made. With `stays` they outlive this process, until
+        `squall cluster down`.
 
         Raises
         ------
         NodeLost
-            One cannot be made; the message says what to try.
+                An actor cannot be made; the message has a hint.
         """
         entries = [self.inventory.nodes[name] for name in names]
         peers = [self.found(entry) or self._make(entry, stays) for entry in entries]
@@ -173,8 +173,8 @@ class Connected:
         return peers
 
     def end(self, peers: Iterable[RayPeer]) -> None:
-        """End daemons and actors, within a time limit for all of them. Those that do not hear it
-        end with this process, or were made to stay.
+        """End daemons and actors, within a time limit for all of them. Unreachable ones end with
+        this process, or were made to stay.
         """
         asked = {peer.actor.end.remote(): peer for peer in peers}
         done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=END_S)
@@ -206,7 +206,7 @@ class Connected:
         return RayPeer(entry.name, actor)
 
     def _where(self, entry: NodeEntry) -> dict[str, Any]:
-        """What binds an actor to the node's machine."""
+        """The resource that binds an actor to the node's machine."""
         alive = [machine for machine in self.machines() if machine["Alive"]]
         known = ", ".join(sorted(str(machine["NodeManagerAddress"]) for machine in alive))
         for machine in alive:
@@ -256,8 +256,8 @@ def _reachable(address: str) -> None:
 
 
 def bring_up(inventory: Inventory) -> Iterator[str]:
-    """Start Ray on this machine and on all nodes, unless the inventory names a cluster; yields what
-    was done.
+    """Start Ray on this machine and on all nodes, unless the inventory names a cluster; yields one
+    message per step.
     """
     if inventory.start is None:
         return
@@ -272,7 +272,7 @@ def bring_up(inventory: Inventory) -> Iterator[str]:
 
 
 def bring_down(inventory: Inventory) -> Iterator[str]:
-    """Stop what `bring_up` has started; yields what was done."""
+    """Stop the Ray that `bring_up` has started; yields one message per step."""
     if inventory.start is None:
         return
     head, *others = _hosts(inventory)
@@ -339,5 +339,5 @@ def _actor(node: str) -> str:
 def _brief(error: BaseException) -> str:
     """The line of an error of Ray that says what went wrong: its others are its own stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if "Error:" in line]
-    return (said or lines or [type(error).__name__])[-1 if said else 0]
+    errors = [line for line in lines if "Error:" in line]
+    return (errors or lines or [type(error).__name__])[-1 if errors else 0]

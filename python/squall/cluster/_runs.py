@@ -63,7 +63,7 @@ def run(
     keep: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Report:
-    """Run a profile over the nodes of an inventory; the report of the whole.
+    """Run a profile over the nodes of an inventory; return the report of the whole.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def run(
     Raises
     ------
     InventoryError, ProfileError
-        A file has mistakes.
+            A file has errors.
     NodeLost, Refused
         A node is not ready: nothing was sent.
     """
@@ -113,7 +113,7 @@ def over_nodes(
         stays = {node for node in inventory.nodes if cluster.found(inventory.nodes[node])}
         peers = cluster.peers([part.node for part in work.parts], stays=False)
         try:
-            # Ray prints what it has to say of dying workers there, where a report may be wanted.
+            # Ray prints messages about dying workers to stdout, where a report may be written.
             with contextlib.redirect_stdout(sys.stderr):
                 return asyncio.run(perform(peers, work, settings, folder, live))
         except asyncio.CancelledError:
@@ -138,7 +138,7 @@ async def perform(
         # A second one does not wait for reports.
         task.cancel() if control.interrupted else control.interrupt(number)
 
-    # Of another thread, only its own program can end the run.
+    # A thread other than the main one cannot handle signals, so its own program must end the run.
     main = threading.current_thread() is threading.main_thread()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main else ():
         asyncio.get_running_loop().add_signal_handler(number, came, number)

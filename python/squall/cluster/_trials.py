@@ -2,12 +2,12 @@
 the same nodes. The other side is ``squall test --nodes`` (`crates/squall-trials/src/nodes.rs`),
 which makes the profiles and reads the reports.
 
-Lines of JSON come in: a trial, or that the one that runs is to stop::
+Lines of JSON come in: a trial, or a request to stop the running one::
 
     {"trial": {"label": "...", "profile": {...}, "folder": ".", "options": {...}, "linger_s": 2}}
     {"stop": {}}
 
-Lines of JSON go out: that the nodes are up, how far a trial is, and what came of it::
+Lines of JSON go out: the nodes are up, the progress of a trial, and its outcome::
 
     {"ready": {"version": "...", "ports": [["A", [{"node": ..., "address": ..., "speed_bps": ...}]]]}}
     {"elapsed": -0.2}
@@ -41,8 +41,8 @@ from ._runs import upload
 
 __all__ = ["Reach", "Trials", "command"]
 
-#: How often it is said how far a trial is, and how often nodes hear of their controller between two
-#: trials: one that does not for 90 s ends.
+#: Seconds between messages about the progress of a trial, and between heartbeats to nodes from one
+#: trial to the next: a node without them ends after 90 s.
 PULSE_S, REST_S = 0.25, 10.0
 #: How often a trial is begun that no node has begun yet.
 STARTS = 3
@@ -55,12 +55,12 @@ class Reach(Protocol):
     """How nodes are reached: by Ray, or in tests."""
 
     def peers(self) -> list[Peer]:
-        """All nodes that have ports; those that are not up are started.
+        """All nodes that have ports; missing ones are started.
 
         Raises
         ------
         NodeLost
-            One cannot be started.
+                A node cannot be started.
         """
 
     def again(self, names: Sequence[str]) -> list[Peer]:
@@ -76,14 +76,14 @@ def command(args: argparse.Namespace, inventory: Inventory, up: Callable[[], Non
         ports = {name: inventory.ports[name] for name in inventory.ports if name in args.port}
         inventory = dataclasses.replace(inventory, ports=ports)
     if args.dry_run:
-        _say(out, {"ready": ready(inventory, {})})
+        _write(out, {"ready": ready(inventory, {})})
         return 0
     from ._ray import Connected
 
     with Connected(inventory) as cluster, contextlib.redirect_stdout(sys.stderr):
         reach = _ByRay(cluster, inventory)
         try:
-            trials = Trials(inventory, reach, lambda answer: _say(out, answer))
+            trials = Trials(inventory, reach, lambda answer: _write(out, answer))
             up()
             asyncio.run(trials.serve(_listen))
         finally:
@@ -111,25 +111,25 @@ def ready(inventory: Inventory, speeds: Mapping[tuple[str, str], int | None]) ->
 
 
 class Trials:
-    """Runs trials as they are asked for.
+    """Runs trials on request.
 
     Parameters
     ----------
     inventory : Inventory
     reach : Reach
-    say : callable
+    send : callable
         Called with each answer.
     """
 
     def __init__(
-        self, inventory: Inventory, reach: Reach, say: Callable[[dict[str, Any]], object]
+        self, inventory: Inventory, reach: Reach, send: Callable[[dict[str, Any]], object]
     ) -> None:
-        self._inventory, self._reach, self._say = inventory, reach, say
+        self._inventory, self._reach, self._send = inventory, reach, send
         self._peers = {peer.name: peer for peer in reach.peers()}
         self._clocks: dict[str, Clock] = {}
         #: Nodes that have to be looked after before the next trial.
         self._lost: set[str] = set()
-        #: What each node has of files.
+        #: Files that each node has.
         self._files: dict[str, set[tuple[str, int, int]]] = {}
         self._control: Control | None = None
         self._stopping = False
@@ -138,24 +138,24 @@ class Trials:
     async def serve(
         self, listen: Callable[[Callable[[dict[str, Any] | None], None]], None]
     ) -> None:
-        """Until the end of the input. `listen` gets what is to be called with each line, and with
-        None at the end.
+        """Runs until the end of the input. `listen` gets a function to call with each line, and
+        with None at the end.
         """
         loop = asyncio.get_running_loop()
-        self._say({"ready": ready(self._inventory, await self._speeds())})
+        self._send({"ready": ready(self._inventory, await self._speeds())})
         listen(lambda line: _later(loop, self._came, line))
         while (trial := await self._next()) is not None:
             pulse = asyncio.create_task(self._pulse())
             answer = await self._answer(trial)
             pulse.cancel()
-            self._say(answer)
+            self._send(answer)
 
     def _came(self, line: dict[str, Any] | None) -> None:
         if line is not None and "trial" in line:
             self._stopping = False
             self._asked.put_nowait(line["trial"])
             return
-        # What is under way ends on all nodes: at the end of the input, too.
+        # A running trial ends on all nodes, also at the end of the input.
         self._stopping = True
         if self._control is not None:
             self._control.stop("stopped")
@@ -183,7 +183,7 @@ class Trials:
         while True:
             control = self._control
             known = control is not None and control.start_ns is not None
-            self._say({"elapsed": control.elapsed_s() if control and known else None})
+            self._send({"elapsed": control.elapsed_s() if control and known else None})
             await asyncio.sleep(PULSE_S)
 
     async def _answer(self, trial: dict[str, Any]) -> dict[str, Any]:
@@ -241,7 +241,7 @@ class Trials:
         return control
 
     async def _look_after(self) -> None:
-        """Nodes that were lost are made anew."""
+        """Replaces nodes that were lost."""
         if not self._lost:
             return
         for name in self._lost:
@@ -253,7 +253,7 @@ class Trials:
         self._lost.clear()
 
     async def _upload(self, node: str, work: Job) -> None:
-        """What the node does not have yet."""
+        """Files that the node does not have yet."""
         known = self._files.setdefault(node, set())
 
         def mark(name: str) -> tuple[str, int, int]:
@@ -326,7 +326,7 @@ class _ByRay:
                 time.sleep(0.2)
 
     def end(self) -> None:
-        """Those that were started for the test."""
+        """Ends the nodes that were started for the test."""
         self._cluster.end(peer for peer in self._made if peer.name not in self._stays)
 
 
@@ -343,12 +343,12 @@ def _listen(came: Callable[[dict[str, Any] | None], None]) -> None:
 
 
 def _answers() -> IO[str]:
-    """Standard output, for answers alone: Ray and its workers have things to say there, too."""
+    """A copy of standard output for answers alone; Ray and its workers then print to stderr."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return out
 
 
-def _say(out: IO[str], answer: dict[str, Any]) -> None:
+def _write(out: IO[str], answer: dict[str, Any]) -> None:
     out.write(json.dumps(answer) + "\n")
     out.flush()
