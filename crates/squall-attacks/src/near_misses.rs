@@ -289,6 +289,7 @@ fn awkwardness(octets: &Octets, at: usize) -> u8 {
 
 /// Whether the octet determines a length, an encoding or the protocol.
 fn is_framing(bytes: &[u8], at: usize) -> bool {
+    // The headers that decide how the body is parsed.
     const NAMES: [&[u8]; 4] =
         [b"content-length", b"transfer-encoding", b"content-encoding", b"content-type: multipart"];
     // Header lines are short, so a limited search suffices.

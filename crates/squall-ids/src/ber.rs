@@ -93,6 +93,7 @@ fn element(
     Some((header.length + content.len(), wrong))
 }
 
+// Universal tags (X.690).
 const BIT_STRING: u32 = 3;
 const REAL: u32 = 9;
 const SEQUENCE: u32 = 16;

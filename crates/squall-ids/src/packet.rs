@@ -7,6 +7,7 @@ use squall_wire::checksum;
 
 use crate::fragments::{Fragment, Fragments};
 
+// Protocol numbers (IANA).
 pub(crate) const ICMP: u8 = 1;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;

@@ -16,6 +16,7 @@ pub(super) struct Call {
     results: Octets,
 }
 
+// PDU types (C706, chapter 12).
 const BIND: u8 = 11;
 const BIND_ACK: u8 = 12;
 const REQUEST: u8 = 0;

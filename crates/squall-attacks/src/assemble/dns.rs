@@ -5,6 +5,7 @@ use squall_rules::{Application, ApplicationTest, Buffer, End, Numbers};
 use super::{Impossible, Parts, contains, merged};
 use crate::{Octets, Turn};
 
+// Arbitrary, but constant, so that equal rules give equal octets.
 const QUERY_ID: u16 = 0x5351;
 const A: u16 = 1;
 const NAME: &str = "www.example.com";

@@ -94,6 +94,7 @@ pub(super) fn dnp3(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
 
 /// Splits a fragment into link frames, each with one transport segment.
 fn link_frames(from: End, fragment: &Octets) -> Result<Octets, Impossible> {
+    // A frame has at most 250 octets of user data: the transport header and these.
     const SEGMENT: usize = 249;
     fits(fragment.len(), 2048)?;
     let segments = fragment.len().div_ceil(SEGMENT);
@@ -126,6 +127,7 @@ fn checksum(octets: &[u8]) -> u16 {
     })
 }
 
+// Commands of the EtherNet/IP encapsulation header.
 const LIST_SERVICES: u16 = 0x04;
 const LIST_IDENTITY: u16 = 0x63;
 const REGISTER: u16 = 0x65;
@@ -192,6 +194,7 @@ pub(super) fn enip(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     Ok(turns)
 }
 
+// The server chooses the handle. Any value but 0 will do.
 const SESSION: u32 = 0x0053_0001;
 
 fn encapsulated(

@@ -7,10 +7,12 @@ use super::fields::{Fields, number, other, payload};
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
+// Message types (RFC 4120 §7.5.7).
 const AS_REQ: u8 = 10;
 const TGS_REQ: u8 = 12;
 const AP_REQ: u8 = 14;
 const ERROR: u8 = 30;
+// Encryption types: RFC 3962 and RFC 4757.
 const AES256: u8 = 18;
 const RC4: u8 = 23;
 

@@ -7,6 +7,7 @@ use super::fields::{number, other, payload};
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
+// Application tags of `protocolOp` (RFC 4511, appendix B).
 const BIND: u8 = 0;
 const UNBIND: u8 = 2;
 const SEARCH: u8 = 3;

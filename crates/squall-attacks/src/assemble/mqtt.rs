@@ -6,6 +6,7 @@ use super::fields::{Fields, fits, number, other, payload};
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
+// Control packet types (OASIS MQTT 5.0 §2.1.2).
 const CONNECT: u8 = 1;
 const CONNACK: u8 = 2;
 const PUBLISH: u8 = 3;

@@ -6,10 +6,12 @@ use super::fields::{Fields, fits, number, payload};
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
+// Program and procedures of NFS 3 (RFC 1813 §3).
 const PROGRAM: u32 = 100_003;
 const LOOKUP: u32 = 3;
 const READ: u32 = 6;
 const WRITE: u32 = 7;
+// The server chooses the file handle. It is opaque for the client.
 const HANDLE: [u8; 32] = [0x4e; 32];
 
 pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {

@@ -55,6 +55,7 @@ pub(super) fn pgsql(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     ])
 }
 
+// Exchange types: Identity Protection (RFC 2408 §3.1) and IKE_SA_INIT (RFC 7296 §3.1).
 const MAIN_MODE: u8 = 2;
 const IKE_SA_INIT: u8 = 34;
 

@@ -101,6 +101,7 @@ fn is_message(octets: &Octets) -> bool {
     bytes.len() >= 8 && bytes[0] == 0 && matches!(bytes[4], 0xfe | 0xff) && &bytes[5..8] == b"SMB"
 }
 
+// Commands of SMB 2 (MS-SMB2 §2.2.1).
 const NEGOTIATE: u16 = 0;
 const SESSION_SETUP: u16 = 1;
 const TREE_CONNECT: u16 = 3;
@@ -109,8 +110,11 @@ const CLOSE: u16 = 6;
 const READ: u16 = 8;
 const WRITE: u16 = 9;
 const IOCTL: u16 = 11;
+// STATUS_MORE_PROCESSING_REQUIRED, the server's answer to the first token of NTLM.
 const MORE_PROCESSING: u32 = 0xc000_0016;
+// FSCTL_PIPE_TRANSCEIVE (MS-FSCC §2.3).
 const TRANSCEIVE: u32 = 0x0011_c017;
+// The server chooses the file ID. It is opaque for the client.
 const FILE: [u8; 16] = [1, 0, 0, 0, 5, 0, 0, 0, 9, 0, 0, 0, 0x51, 0, 0, 0];
 
 struct Session {
@@ -557,6 +561,8 @@ impl Session {
 }
 
 const SIGNATURE: &[u8] = b"NTLMSSP\0";
+// Unicode, request target, sign, NTLM, always sign, extended session security, 128 bits, key
+// exchange // (MS-NLMP §2.2.2.5).
 const NTLM_FLAGS: u32 = 0x6008_8215;
 
 /// NTLM (MS-NLMP) in SPNEGO (RFC 4178): negotiate, challenge and authenticate messages.

@@ -7,6 +7,7 @@ use super::fields::{number, other, payload};
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
+// Context tags of PDUs (RFC 1157 §4.1, RFC 3416 §3).
 const RESPONSE: u8 = 2;
 const TRAP: u8 = 4;
 

@@ -94,6 +94,7 @@ fn code(command: &[u8]) -> &'static str {
 
 /// Fetches or stores a file over a data connection to a port that the server announces (RFC 2428).
 pub(super) fn file(parts: &Parts) -> Result<Assembled, Impossible> {
+    // In the dynamic range (RFC 6335 §6).
     const PORT: u16 = 50_021;
     let from = if parts.sends(End::Client) && !parts.sends(End::Server) {
         End::Client

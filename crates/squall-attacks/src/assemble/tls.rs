@@ -6,6 +6,7 @@ use super::der::Certificate;
 use super::{Impossible, Parts, merged};
 use crate::{Octets, Turn};
 
+// ProtocolVersion (RFC 5246, RFC 8446 §4.2.1).
 const TLS_1_2: u16 = 0x0303;
 const TLS_1_3: u16 = 0x0304;
 

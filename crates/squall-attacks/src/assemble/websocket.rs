@@ -6,6 +6,7 @@ use super::fields::{Fields, fits, number, other, payload};
 use super::{Impossible, Parts};
 use crate::{Octets, Turn};
 
+// Any masking key will do, since engines unmask payloads. A client must use one (RFC 6455 §5.3).
 const KEY: [u8; 4] = [0x51, 0x0a, 0x77, 0x31];
 
 pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
@@ -58,6 +59,7 @@ fn frame(first: u8, key: Option<[u8; 4]>, payload: &Octets) -> Result<Octets, Im
     Ok(header.raw(&key).part(&mixed).done())
 }
 
+// Frame types and flags of HTTP/2 (RFC 9113 §6).
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;

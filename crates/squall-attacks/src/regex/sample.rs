@@ -88,6 +88,7 @@ impl Default for Constraints<'_> {
     }
 }
 
+// A text must fit a datagram.
 const MAX_LEN: usize = 65_535;
 /// Bound on nested calls of groups.
 const MAX_DEPTH: usize = 64;

@@ -123,6 +123,7 @@ pub(super) const WORD: ByteSet = ByteSet::range(b'0', b'9')
     .or(ByteSet::range(b'A', b'Z'))
     .with(b'_');
 pub(super) const NEWLINE: ByteSet = ByteSet::of(b'\n');
+// `\d`, `\s`, `\h` and `\v` below code point 256 (pcre2pattern(3), "Generic character types").
 const DIGIT: ByteSet = ByteSet::range(b'0', b'9');
 const SPACE: ByteSet = ByteSet::range(9, 13).with(b' ');
 const HORIZONTAL: ByteSet = ByteSet::of(9).with(b' ').with(0xa0);
@@ -130,6 +131,7 @@ const VERTICAL: ByteSet = ByteSet::range(10, 13).with(0x85);
 
 /// PCRE2's limit on the nesting of parentheses.
 const MAX_DEPTH: u32 = 250;
+// PCRE2's limits on quantifiers and groups.
 const MAX_REPEATS: u32 = 65_535;
 /// Bound on the length of an expression, far longer than those in rules.
 const MAX_LEN: usize = 65_536;

@@ -16,6 +16,7 @@ use crate::{
 pub(crate) const MORE: u8 = 1;
 pub(crate) const DONT: u8 = 2;
 
+// Protocol numbers (IANA).
 pub(crate) const ICMP: u8 = 1;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;

@@ -5,9 +5,11 @@ use squall_rules::{Buffer, End};
 use super::octets::{Octets, Records, integer};
 use super::{Reader, Transaction, Transport, number};
 
+// Bounds on memory for untrusted traffic.
 const MAX_TRANSACTIONS: usize = 1024;
 const MAX_LEN: usize = 64 * 1024;
 
+// Universal tags (X.690).
 const INTEGER: u8 = 2;
 const OCTET_STRING: u8 = 4;
 const ENUMERATED: u8 = 10;

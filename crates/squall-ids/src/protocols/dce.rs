@@ -5,11 +5,13 @@ use squall_rules::{Buffer, End};
 use super::octets::{Octets, Records};
 use super::{Fact, FactIs, Reader, Transaction, number};
 
+// Bounds on memory for untrusted traffic.
 const MAX_TRANSACTIONS: usize = 1024;
 const MAX_INTERFACES: usize = 256;
 /// Octets of a call's stub data to keep.
 const MAX_STUB_LEN: usize = 1024 * 1024;
 
+// PDU types and flags (C706, chapter 12).
 const REQUEST: u8 = 0;
 const RESPONSE: u8 = 2;
 const BIND: u8 = 11;

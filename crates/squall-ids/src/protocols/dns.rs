@@ -5,6 +5,7 @@ use squall_rules::{Buffer, End};
 use super::octets::{Octets, Records};
 use super::{Reader, Transaction, Transport, event, number};
 
+// Bounds on memory for untrusted traffic. The last is Suricata's limit on names.
 const MAX_TRANSACTIONS: usize = 4096;
 const MAX_RECORDS: usize = 512;
 const MAX_NAME_LEN: usize = 1025;

@@ -5,6 +5,7 @@ use squall_rules::{Application, Buffer, End};
 use super::text::{Lines, word};
 use super::{Expected, Reader, Transaction, number};
 
+// Bound on memory for untrusted traffic.
 const MAX_TRANSACTIONS: usize = 1024;
 
 #[derive(Default)]

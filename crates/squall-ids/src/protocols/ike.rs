@@ -5,6 +5,7 @@ use squall_rules::{Buffer, End};
 use super::octets::{Octets, hexadecimal};
 use super::{Reader, Transaction, number};
 
+// Bounds on memory for untrusted traffic.
 const MAX_TRANSACTIONS: usize = 1024;
 const MAX_PAYLOADS: usize = 100;
 

@@ -6,6 +6,7 @@ use squall_rules::{Buffer, End};
 use super::octets::{Octets, Records};
 use super::{Reader, Transaction, Transport, number};
 
+// Bound on memory for untrusted traffic.
 const MAX_TRANSACTIONS: usize = 1024;
 
 #[derive(Clone, Copy)]

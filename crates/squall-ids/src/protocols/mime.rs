@@ -5,6 +5,7 @@ use squall_rules::{Buffer, End};
 use super::text::{Line, starts_caseless};
 use super::{Transaction, number};
 
+// Bounds on memory for untrusted traffic.
 const MAX_NAME_LEN: usize = 255;
 const MAX_HEADERS: usize = 1000;
 

@@ -5,6 +5,7 @@ use squall_rules::{Buffer, End};
 use super::octets::{Octets, Records};
 use super::{Reader, Transaction, number};
 
+// Bounds on memory for untrusted traffic.
 const MAX_TRANSACTIONS: usize = 1024;
 const MAX_TOPICS: usize = 100;
 /// Suricata's `max-msg-length`.

@@ -5,6 +5,7 @@ use squall_rules::{Buffer, End};
 use super::octets::Octets;
 use super::{Reader, SingleTransaction, Transaction, number};
 
+// Bound on memory for untrusted traffic.
 const MAX_LEN: usize = 4096;
 
 #[derive(Default)]

@@ -5,6 +5,7 @@ use squall_rules::{Buffer, End};
 use super::text::starts_caseless;
 use super::{Reader, Transaction, Transport, number};
 
+// Bounds on memory for untrusted traffic.
 const MAX_TRANSACTIONS: usize = 4096;
 const MAX_LEN: usize = 128 * 1024;
 

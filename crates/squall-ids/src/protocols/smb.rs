@@ -8,6 +8,7 @@ use super::dce::{Calls, fragment_length};
 use super::octets::{Octets, Records};
 use super::{Reader, Transaction, number};
 
+// Bounds on memory for untrusted traffic.
 const MAX_TRANSACTIONS: usize = 1024;
 const MAX_RECORD_LEN: usize = 1024 * 1024;
 const MAX_OPEN: usize = 1024;

@@ -10,6 +10,7 @@ use super::{Reader, Transaction, Urgent, event};
 
 /// Bound on commands without a reply. Later ones are dropped.
 const MAX_COMMANDS: usize = 1000;
+// Bound on memory for untrusted traffic.
 const MAX_TRANSACTIONS: usize = 256;
 
 pub(super) struct Smtp {

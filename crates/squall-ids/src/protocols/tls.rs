@@ -8,6 +8,7 @@ use super::{Fact, FactIs, Reader, SingleTransaction, Transaction, event, number}
 
 /// Longest record with its header (RFC 8446 §5.1; 2048 octets of expansion as in RFC 5246 §6.2.3).
 const MAX_RECORD_LEN: usize = 5 + 16_384 + 2_048;
+// Bounds on memory for untrusted traffic.
 const MAX_HANDSHAKE_LEN: usize = 128 * 1024;
 const MAX_CERTIFICATES: usize = 20;
 const MAX_NAMES: usize = 200;

@@ -100,6 +100,7 @@ pub(super) fn isakmp() -> Vec<Form> {
 
 pub(super) fn close_isakmp(octets: Octets) -> Option<Octets> {
     const HEADER: usize = 28;
+    // Payload types (RFC 2408 §3.1).
     const VENDOR: u8 = 13;
     const IDENTIFICATION: u8 = 5;
     let mut closer = Closer::new(octets);
