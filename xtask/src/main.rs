@@ -26,8 +26,16 @@ usage: cargo xtask TASK
                        defined in one place only
   dependencies         licences, sources and versions as deny.toml allows them; none that no code \
                      uses
-  tidy                 no unfinished marks, no paths of one machine, no dead links and none of the words
-                       that docs/style-words.md bans in the documents
+  tidy                 no unfinished marks, no paths of one machine, no dead links
+  words                words in comments, names and documents against docs/style-words.md: counts
+                       that may only fall (xtask/words.toml)
+  words --bless        lower the counts to those found
+  words --list [CRATE or FOLDER]...
+                       print each finding
+  words --why [CRATE or FOLDER]...
+                       print how many comments give a reason
+  words --blocks N [--seed S] [--why] [CRATE or FOLDER]...
+                       print N comments drawn at random; with --why, of those that give a reason
   commits              subjects of at most 72 characters, and a body for large changes
   generate             write the schemas, types and references that the code defines
   generate --check     whether they are what the code says
@@ -51,6 +59,11 @@ fn main() -> ExitCode {
         ["reach"] => reach::check(&root),
         ["reach", "--build"] => reach::build(&root),
         ["tidy"] => tidy::check(&root),
+        ["words"] => words::check(&root),
+        ["words", "--bless"] => words::bless(&root),
+        ["words", "--list", ref areas @ ..] => words::print_findings(&root, areas),
+        ["words", "--why", ref areas @ ..] => words::print_reasons(&root, areas),
+        ["words", "--blocks", ref options @ ..] => words::print_blocks(&root, options),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

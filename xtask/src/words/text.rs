@@ -1,0 +1,238 @@
+//! Comments, docstrings and Markdown to paragraphs without code, each with the line of each word.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+use regex::Regex;
+
+use super::lex::{Kind, Token};
+
+/// A comment, a docstring or a document. Comments on consecutive lines are one block.
+pub struct Block {
+    pub text: String,
+    /// Where each line of `text` begins, and its number in the file.
+    lines: Vec<(usize, usize)>,
+}
+
+/// A paragraph, heading, item or cell as one line of text.
+pub struct Paragraph {
+    pub text: String,
+    /// Where each piece of `text` begins, and where that was in the text of the block.
+    pieces: Vec<(usize, usize)>,
+}
+
+impl Block {
+    pub fn document(text: &str) -> Self {
+        let mut block = Self { text: String::new(), lines: vec![] };
+        for (line, text) in text.lines().enumerate() {
+            block.push(line + 1, text);
+        }
+        block
+    }
+
+    fn push(&mut self, line: usize, text: &str) {
+        self.lines.push((self.text.len(), line));
+        self.text.push_str(text);
+        self.text.push('\n');
+    }
+
+    pub fn first_line(&self) -> usize {
+        self.lines.first().map_or(1, |(_, line)| *line)
+    }
+
+    pub fn line_count(&self) -> usize {
+        self.lines.len()
+    }
+
+    fn line(&self, at: usize) -> usize {
+        let next = self.lines.partition_point(|(start, _)| *start <= at);
+        next.checked_sub(1).map_or(1, |index| self.lines[index].1)
+    }
+
+    /// The line in the file of the text at `at` of `paragraph`.
+    pub fn line_of(&self, paragraph: &Paragraph, at: usize) -> usize {
+        let next = paragraph.pieces.partition_point(|(start, _)| *start <= at);
+        let (start, source) = paragraph.pieces[next.saturating_sub(1)];
+        self.line(source + at - start)
+    }
+
+    /// Leaves out code, the targets of links, and addresses.
+    pub fn paragraphs(&self) -> Vec<Paragraph> {
+        static ADDRESS: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new(r"[a-z]+://[^ )>]+").expect("a regular expression"));
+        let mut paragraphs: Vec<Paragraph> = vec![];
+        let (mut open, mut code) = (false, false);
+        let mut push = |open: &mut bool, at: usize, text: &str| {
+            if !std::mem::replace(open, true) {
+                paragraphs.push(Paragraph { text: String::new(), pieces: vec![] });
+            }
+            if let Some(last) = paragraphs.last_mut() {
+                last.pieces.push((last.text.len(), at));
+                last.text.push_str(text);
+            }
+        };
+        for (event, at) in Parser::new_ext(&self.text, Options::ENABLE_TABLES).into_offset_iter() {
+            match event {
+                Event::Start(Tag::CodeBlock(_)) => code = true,
+                Event::End(TagEnd::CodeBlock) => (code, open) = (false, false),
+                // The target of a link is not part of the text.
+                Event::Start(Tag::Link { .. } | Tag::Emphasis | Tag::Strong)
+                | Event::End(TagEnd::Link | TagEnd::Emphasis | TagEnd::Strong) => {}
+                Event::Start(_) | Event::End(_) => open = false,
+                Event::Text(text) if !code => push(&mut open, at.start, &text),
+                // A placeholder: the code is a word of the sentence.
+                Event::Code(_) => push(&mut open, at.start, "`"),
+                Event::SoftBreak | Event::HardBreak => push(&mut open, at.start, " "),
+                _ => {}
+            }
+        }
+        for paragraph in &mut paragraphs {
+            let blank = |found: &regex::Captures<'_>| "`".repeat(found[0].len());
+            paragraph.text = ADDRESS.replace_all(&paragraph.text, blank).into_owned();
+        }
+        paragraphs
+    }
+}
+
+/// Line numbers by place in a text.
+pub struct Lines(Vec<usize>);
+
+impl Lines {
+    pub fn new(text: &str) -> Self {
+        Self(std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect())
+    }
+
+    pub fn at(&self, place: usize) -> usize {
+        self.0.partition_point(|start| *start <= place)
+    }
+
+    pub fn of(&self, at: &Range<usize>) -> Range<usize> {
+        self.at(at.start)..self.at(at.end.saturating_sub(1).max(at.start)) + 1
+    }
+}
+
+/// The blocks of comments and docstrings among `tokens`.
+pub fn blocks(text: &str, tokens: &[Token], lines: &Lines) -> Vec<Block> {
+    let mut blocks: Vec<Block> = vec![];
+    // The next line and the leader of a comment that continues the last block.
+    let mut continued: Option<(usize, &str)> = None;
+    let mut code_line = 0;
+    for token in tokens {
+        let (inner, at) = (&text[token.at.clone()], lines.of(&token.at));
+        match token.kind {
+            Kind::Comment => {
+                let leader = leader(inner);
+                let alone = code_line != at.start;
+                if continued != Some((at.start, leader)) || !alone || leader.is_empty() {
+                    blocks.push(Block { text: String::new(), lines: vec![] });
+                }
+                let block = blocks.last_mut().expect("a block was pushed");
+                for (line, body) in at.clone().zip(bodies(inner, leader)) {
+                    block.push(line, body);
+                }
+                continued = alone.then_some((at.end, leader));
+            }
+            Kind::Docstring => {
+                let mut block = Block { text: String::new(), lines: vec![] };
+                for (line, body) in at.clone().zip(docstring(inner)) {
+                    block.push(line, body);
+                }
+                blocks.push(block);
+                (continued, code_line) = (None, at.end - 1);
+            }
+            _ => (continued, code_line) = (None, at.end - 1),
+        }
+    }
+    blocks.retain(|block| block.text.contains(char::is_alphabetic));
+    blocks
+}
+
+/// The mark at the start of each line of a comment; empty for comments with an end mark.
+fn leader(comment: &str) -> &str {
+    let leaders = ["//!", "///", "//", "#:", "#"];
+    leaders.into_iter().find(|leader| comment.starts_with(leader)).unwrap_or("")
+}
+
+fn bodies<'a>(comment: &'a str, leader: &str) -> Vec<&'a str> {
+    if !leader.is_empty() {
+        let body = &comment[leader.len()..];
+        return vec![body.strip_prefix(' ').unwrap_or(body)];
+    }
+    let open = ["/**", "/*!", "/*", "<!--"].into_iter().find(|open| comment.starts_with(open));
+    let inner = &comment[open.map_or(0, str::len)..];
+    let inner = inner.strip_suffix("*/").or_else(|| inner.strip_suffix("-->")).unwrap_or(inner);
+    let body = |line: &'a str| {
+        let line = line.trim();
+        line.strip_prefix('*').map_or(line, str::trim_start)
+    };
+    inner.split('\n').map(body).collect()
+}
+
+/// The lines of a docstring, less the indentation that they share, and less examples.
+fn docstring(string: &str) -> Vec<&str> {
+    let inner = string.trim_start_matches(|c: char| c.is_alphabetic());
+    let inner = ["\"\"\"", "'''", "\"", "'"]
+        .into_iter()
+        .find_map(|quote| inner.strip_prefix(quote)?.strip_suffix(quote))
+        .unwrap_or(inner);
+    let width = |line: &&str| line.len() - line.trim_start_matches(' ').len();
+    let rest = inner.split('\n').skip(1).filter(|line| !line.trim().is_empty());
+    let shared = rest.map(|line| width(&line)).min().unwrap_or(0);
+    inner
+        .split('\n')
+        .enumerate()
+        .map(|(index, line)| {
+            let body = if index == 0 { line } else { line.get(shared..).unwrap_or("") };
+            let example = [">>>", "..."].iter().any(|prompt| body.trim_start().starts_with(prompt));
+            if example { "" } else { body }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::lex::{Language, lex};
+
+    fn read(text: &str, language: Language) -> Vec<(usize, Vec<String>)> {
+        let blocks = blocks(text, &lex(text, language), &Lines::new(text));
+        let inner = |block: &Block| block.paragraphs().into_iter().map(|p| p.text).collect();
+        blocks.iter().map(|block| (block.first_line(), inner(block))).collect()
+    }
+
+    #[test]
+    fn comments_on_consecutive_lines_are_one_block() {
+        let text = "/// One\n/// block `told`.\n///\n/// ```\n/// told\n/// ```\n// Another\n// block.\n\n\
+                    // A third. https://told.example\nlet a; // at the end\n// after it\n";
+        let expected = [
+            (1, vec!["One block `."]),
+            (7, vec!["Another block."]),
+            (10, vec!["A third. ````````````````````"]),
+            (11, vec!["at the end"]),
+            (12, vec!["after it"]),
+        ];
+        let found = read(text, Language::Rust);
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!((found.0, found.1.iter().map(String::as_str).collect()), *expected);
+        }
+    }
+
+    #[test]
+    fn docstrings_lose_their_indentation_and_examples() {
+        let text = "def f():\n    \"\"\"Shape.\n\n    >>> told()\n\n    Returns\n    -------\n    int\n        \
+                    Text\n    \"\"\"\n";
+        let found = read(text, Language::Python);
+        assert_eq!(found, [(2, vec!["Shape.".into(), "Returns".into(), "int Text".into()])]);
+    }
+
+    #[test]
+    fn a_word_is_on_its_line() {
+        let text = "let a = 1;\n/* One\n * two\n * three `x` four */\n";
+        let block = &blocks(text, &lex(text, Language::C), &Lines::new(text))[0];
+        let paragraph = &block.paragraphs()[0];
+        let line = |word| block.line_of(paragraph, paragraph.text.find(word).unwrap());
+        assert_eq!([line("One"), line("two"), line("four")], [2, 3, 4]);
+    }
+}
