@@ -64,8 +64,8 @@ impl Kept {
         Ok(())
     }
 
-    /// The answer is complete. `cookies`: the slot for the Cookie header field made from what it
-    /// sets.
+    /// The answer is complete. `cookies`: the slot for the Cookie header field made from its
+    /// cookies.
     pub fn complete(&mut self, close: bool, cookies: Option<usize>) {
         let mut octets = std::mem::take(&mut self.octets);
         let mut from = 0;
@@ -294,7 +294,7 @@ fn regex(pattern: &str) -> Result<Regex, String> {
     Regex::new(pattern).map_err(|error| error.to_string())
 }
 
-/// Converts `data.items[0].id` to a pointer; keeps pointers as they are.
+/// Converts `data.items[0].id` to a pointer; keeps pointers.
 fn pointer(path: &str) -> String {
     if path.is_empty() || path.starts_with('/') {
         return path.into();

@@ -24,7 +24,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProgramId(pub u16);
 
-/// The interpreter's state of a flow: its position, what it waits for, and the inputs of its next
+/// The interpreter's state of a flow: its position, its pending receive, and the inputs of its next
 /// octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
@@ -194,7 +194,7 @@ impl<O: Observer> Apps<O> {
     /// Adds a program.
     ///
     /// # Errors
-    /// The first mistake in it, with the number of its instruction.
+    /// The first error in it, with the number of its instruction.
     pub fn add(&mut self, program: &Program) -> Result<ProgramId, ProgramError> {
         let code = compile(program)?;
         let number = Arc::make_mut(&mut self.code)
@@ -1357,11 +1357,11 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     /// Continues at the program's last operation.
     fn jump_to_end(&mut self) -> Step {
         let owner = self.apps.code.owner[(self.state.at & AT) as usize];
-        let behind = match self.apps.code.programs.get(usize::from(owner) + 1) {
+        let next_start = match self.apps.code.programs.get(usize::from(owner) + 1) {
             Some(next) => next.traits.start,
             None => self.apps.code.ops.len() as u32,
         };
-        self.jump(behind - 1)
+        self.jump(next_start - 1)
     }
 
     fn close(&mut self) {

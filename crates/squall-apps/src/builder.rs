@@ -4,7 +4,7 @@ use squall_units::Nanos;
 
 use crate::{Instruction, Message, MessageRef, Mistake, Program, ProgramError, Role, Transport};
 
-/// Builds a [`Program`]. [`build`](Self::build) reports the first mistake, with the number of its
+/// Builds a [`Program`]. [`build`](Self::build) reports the first error, with the number of its
 /// instruction.
 #[derive(Clone, Debug)]
 #[must_use]
@@ -141,7 +141,7 @@ impl ProgramBuilder {
     /// Checks and returns the program.
     ///
     /// # Errors
-    /// The first mistake.
+    /// The first error.
     pub fn build(self) -> Result<Program, ProgramError> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);

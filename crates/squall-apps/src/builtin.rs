@@ -171,8 +171,8 @@ impl HttpClient {
         let rest = rest.split('#').next().unwrap_or(rest);
         let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let path = if path.starts_with('/') { path.into() } else { format!("/{path}") };
-        let behind = if host.starts_with('[') { host.find(']')? + 1 } else { 0 };
-        let port = match host[behind..].split_once(':') {
+        let after_host = if host.starts_with('[') { host.find(']')? + 1 } else { 0 };
+        let port = match host[after_host..].split_once(':') {
             Some((_, port)) => port.parse().ok()?,
             None => usual,
         };
@@ -812,7 +812,7 @@ fn filler(len: u32) -> Message {
 }
 
 /// # Panics
-/// If a built-in program has a mistake: the tests build each.
+/// If a built-in program has an error: the tests build each.
 fn application_of(
     name: &'static str,
     about: &'static str,
@@ -820,11 +820,11 @@ fn application_of(
     client: Result<Program, ProgramError>,
     server: Result<Program, ProgramError>,
 ) -> Application {
-    let ours = |program: Result<Program, ProgramError>| match program {
+    let valid = |program: Result<Program, ProgramError>| match program {
         Ok(program) => program,
         Err(error) => panic!("a program that is built in is right: {error}"),
     };
-    Application { name, about, client: ours(client), server: ours(server), port }
+    Application { name, about, client: valid(client), server: valid(server), port }
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ impl Calls {
         }
     }
 
-    /// A flow has begun, which may be the one that [`begin`](Self::begin) announced.
+    /// A flow has begun, possibly the announced one ([`begin`](Self::begin)).
     #[inline]
     pub fn started(&mut self, flow: FlowId) {
         if let Some(caller) = self.beginning.take() {

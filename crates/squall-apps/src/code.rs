@@ -1,4 +1,4 @@
-//! Compiles programs: finds mistakes, and translates to operations of 16 octets that an event
+//! Compiles programs: finds errors, and translates to operations of 16 octets that an event
 //! executes until one waits.
 
 use std::{collections::HashMap, sync::Arc};
@@ -236,8 +236,8 @@ pub struct Traits {
     pub keepalive: bool,
     /// Requests per flow, without redirections, if known beforehand; for clients.
     pub requests: Option<u64>,
-    /// Relative to `start`: the first receive in a server's endless loop. A client that closes there
-    /// has finished.
+    /// Relative to `start`: the first receive in a server's endless loop. A client that closes
+    /// there has finished.
     pub idle: Option<u32>,
 }
 
@@ -268,7 +268,7 @@ const MOST_DELAY: Nanos = Nanos(86_400 * 1_000_000_000);
 const DAY: &str = "at most 24 h";
 
 /// # Errors
-/// The first mistake.
+/// The first error.
 pub fn compile(program: &Program) -> Result<Code, ProgramError> {
     let mut compiler = Compiler::new(program)?;
     for (i, instruction) in program.instructions.iter().enumerate() {
@@ -818,8 +818,8 @@ impl<'a> Compiler<'a> {
             None => self.push(Op::Jump { to: open.body }),
         }
         if let Some(exit) = open.exit {
-            let behind = self.code.ops.len() as u32;
-            self.code.ops[exit].set_target(behind);
+            let target = self.code.ops.len() as u32;
+            self.code.ops[exit].set_target(target);
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ pub enum Kind {
 pub enum Found {
     /// Nothing: the input is consumed.
     More,
-    /// Of a response, 100..=999.
+    /// A response's status, 100..=999.
     Status(u16),
     /// The request waits for 100 (Continue) (RFC 9110 §10.1.1).
     Expect,
@@ -124,7 +124,7 @@ impl Parser {
         self.state == BODY_TO_CLOSE
     }
 
-    /// Reads up to the next thing found. Returns the octets read, and what was found.
+    /// Reads up to the next event. Returns the octets read, and the event.
     pub fn read(&mut self, kind: Kind, input: &[u8]) -> (usize, Found) {
         let mut at = 0;
         while let Some(&octet) = input.get(at) {
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_end_where_their_framing_says() {
+    fn responses_end_by_their_framing() {
         let ok = Found::Status(200);
         for (text, expected) in [
             ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", vec![ok, end(false, false)]),
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_end_where_their_framing_says() {
+    fn requests_end_by_their_framing() {
         for (text, expected) in [
             ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", vec![end(false, false)]),
             (

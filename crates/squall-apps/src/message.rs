@@ -11,7 +11,7 @@ use crate::Data;
 
 /// A message of a flow. Its text form has `\r \n \t \0 \\ \" \$ \xHH`, and marks in `${...}`:
 ///
-/// | mark | stands for |
+/// | mark | content |
 /// |---|---|
 /// | `${random:hex:8}` | 8 random hexadecimal digits, different in each sending; also `alnum`, `digits`, `octets` |
 /// | `${random:hex:8:flow}` | the same in all sendings of a flow; `${random:hex:8:flow:call}` shared by all marks of the name |
@@ -109,7 +109,7 @@ pub enum Scope {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberForm {
-    /// Only for variables: of variable length.
+    /// Decimal of variable length; only for variables.
     Decimal,
     Digits(u8),
     Be16,
@@ -251,7 +251,7 @@ impl Message {
         })
     }
 
-    /// Parses octets in which only `${...}` is special, as in the text form, and `\${` stands for
+    /// Parses octets in which only `${...}` is special, as in the text form, and `\${` is a literal
     /// `${`.
     ///
     /// # Errors
@@ -265,14 +265,14 @@ impl Message {
                 rest = &rest[at + 2..];
                 continue;
             }
-            let behind = &rest[at + 2..];
-            let end = memchr::memchr(b'}', behind).ok_or(MessageError::Open)?;
+            let tail = &rest[at + 2..];
+            let end = memchr::memchr(b'}', tail).ok_or(MessageError::Open)?;
             own.extend_from_slice(&rest[..at]);
             if !own.is_empty() {
                 parts.push(Part::Octets(std::mem::take(&mut own).into()));
             }
-            parts.push(mark(&String::from_utf8_lossy(&behind[..end]))?);
-            rest = &behind[end + 1..];
+            parts.push(mark(&String::from_utf8_lossy(&tail[..end]))?);
+            rest = &tail[end + 1..];
         }
         own.extend_from_slice(rest);
         if !own.is_empty() {
@@ -493,7 +493,7 @@ impl Ready {
     }
 }
 
-/// A flow has less than 1 GiB outstanding, and begins a message with less than 1 MiB of others
+/// A flow has less than 1 GiB outstanding, and begins a message only with less than 1 MiB
 /// outstanding.
 const MOST_OCTETS: u32 = (1 << 30) - (1 << 20);
 
@@ -806,20 +806,20 @@ impl FromStr for Message {
         while let Some(at) = rest.find(['\\', '$']) {
             octets.extend_from_slice(&rest.as_bytes()[..at]);
             rest = &rest[at..];
-            if let Some(behind) = rest.strip_prefix("${") {
-                let end = behind.find('}').ok_or(MessageError::Open)?;
+            if let Some(tail) = rest.strip_prefix("${") {
+                let end = tail.find('}').ok_or(MessageError::Open)?;
                 if !octets.is_empty() {
                     parts.push(Part::Octets(std::mem::take(&mut octets).into()));
                 }
-                parts.push(mark(&behind[..end])?);
-                rest = &behind[end + 1..];
+                parts.push(mark(&tail[..end])?);
+                rest = &tail[end + 1..];
             } else if rest.starts_with('$') {
                 octets.push(b'$');
                 rest = &rest[1..];
             } else {
-                let (octet, behind) = escape(rest)?;
+                let (octet, tail) = escape(rest)?;
                 octets.push(octet);
-                rest = behind;
+                rest = tail;
             }
         }
         octets.extend_from_slice(rest.as_bytes());
@@ -858,9 +858,9 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, MessageError> {
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
         octets.extend_from_slice(&rest.as_bytes()[..at]);
-        let (octet, behind) = escape(&rest[at..])?;
+        let (octet, tail) = escape(&rest[at..])?;
         octets.push(octet);
-        rest = behind;
+        rest = tail;
     }
     octets.extend_from_slice(rest.as_bytes());
     Ok(octets)
@@ -1066,7 +1066,7 @@ mod tests {
     }
 
     #[test]
-    fn random_marks_change_as_often_as_they_say() {
+    fn random_marks_change_as_often_as_declared() {
         let of = |text: &str, flow, nth| {
             whole(&Ready::new(&text.parse().expect("right"), 9).expect("right"), sending(flow, nth))
         };

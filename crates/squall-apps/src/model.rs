@@ -58,7 +58,7 @@ pub enum Instruction {
     /// Adds to a counter that reports show for the template and side (`count pages`, `count octets
     /// 1460`, `count rounds x`, `count waited elapsed x`).
     Count { counter: String, amount: Amount },
-    /// Names the template whose flow this flow, or the one that began it, begins next (`next page`,
+    /// Names the template whose flow this flow, or its parent, begins next (`next page`,
     /// `next "template 2"`).
     Next(String),
     /// Begins a flow of a template, between the same client and server if they belong to it, and
@@ -81,7 +81,7 @@ pub enum Instruction {
     Reset,
     /// Waits until all sent data is acknowledged (`flush`).
     Flush,
-    /// Waits until the peer closes, and discards what it still sends (`wait_peer_close`). UDP has
+    /// Waits until the peer closes, and discards its further data (`wait_peer_close`). UDP has
     /// no close; there it waits for a silence of the flow's `udp_idle`, and the program has
     /// finished then, whichever side ends the flow.
     WaitPeerClose,
@@ -143,7 +143,7 @@ pub enum Check {
     Status(u16),
     /// Octets of the body, without chunk framing.
     Length(u64),
-    /// Of the body.
+    /// Hash of the body.
     Sha256([u8; 32]),
     /// Matches anywhere in the body.
     Regex(String),
@@ -236,7 +236,7 @@ pub enum TakeForm {
     Hex8,
 }
 
-/// A mistake in a program.
+/// An error in a program.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("program {program:?}{}: {mistake}", place(*.instruction))]
 pub struct ProgramError {
@@ -428,7 +428,7 @@ impl Program {
     }
 
     /// # Errors
-    /// The first mistake, with the number of its instruction.
+    /// The first error, with the number of its instruction.
     pub fn check(&self) -> Result<(), ProgramError> {
         crate::code::compile(self).map(|_| ())
     }

@@ -97,8 +97,8 @@ impl Observer for () {}
 pub enum ProtocolError {
     /// Octets that no instruction waits for.
     UnexpectedData,
-    /// The peer closed before all expected octets arrived; or a datagram is shorter than what is
-    /// extracted from it.
+    /// The peer closed before all expected octets arrived; or a datagram is too short for an
+    /// extraction.
     TooShort,
     /// Nothing arrived `within` the instruction's time.
     NoAnswer,

@@ -123,8 +123,8 @@ impl<'a> Line<'a> {
     fn recv_until(self, rest: &'a str) -> Result<Instruction, Mistake> {
         let (pattern, within) = match rest.rfind('"').filter(|at| *at > 0) {
             Some(at) => {
-                let (pattern, behind) = rest.split_at(at + 1);
-                (pattern, self.within(behind)?.1)
+                let (pattern, tail) = rest.split_at(at + 1);
+                (pattern, self.within(tail)?.1)
             }
             None => (rest, None),
         };

@@ -15,7 +15,7 @@ pub enum Fuzzed {
     Shorter(usize),
 }
 
-/// Where the payload is overwritten: parsers look at beginning and end most.
+/// Where the payload is overwritten: parsers depend on beginning and end most.
 const REACH: u64 = 64;
 
 /// Drops, truncates or overwrites one of `factor` packets: an octet 0, 255 or random at the

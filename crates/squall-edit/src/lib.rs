@@ -208,8 +208,8 @@ pub struct Meta {
     pub wire_len: u32,
     /// In the capture, from 1.
     pub number: u64,
-    /// `None`: determined if needed. Of two hosts, the one that sends a SYN is the client,
-    /// otherwise the one that is seen to send first.
+    /// `None`: determined if needed. A host that sends a SYN is the client, otherwise
+    /// the host that is seen to send first.
     pub side: Option<Side>,
 }
 

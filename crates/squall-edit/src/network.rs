@@ -150,8 +150,9 @@ impl Network {
         let v6 = headers.key.version == 6;
         let at = headers.network as usize;
         let (len, src_at) = if v6 { (16, at + 8) } else { (4, at + 12) };
-        // Some checksums (SCTP's, ICMP's over IPv4) do not cover addresses; those of a source route
-        // cover another destination.
+        // Some checksums (SCTP's, ICMP's over IPv4) do not cover addresses; a source route's cover
+        // another
+        // destination.
         let routed = v6 && octets[at + 6] != headers.key.protocol && ip::is_routed(octets, headers);
         for (address, place, is_src) in
             [(headers.key.src, src_at, true), (headers.key.dst, src_at + len, false)]
@@ -303,7 +304,7 @@ fn shift_sequence(
     if at + 20 > end {
         return done.refuse(Reason::Headers);
     }
-    let [ours, theirs] =
+    let [own_shift, peer_shift] =
         [headers.key, headers.key.reversed()].map(|key| mix(seed, key.hash_with(seed)) as u32);
     let mut shift = |octets: &mut [u8], place: usize, by: u32| {
         let old = [octets[place], octets[place + 1], octets[place + 2], octets[place + 3]];
@@ -311,12 +312,12 @@ fn shift_sequence(
         delta.replace(&old, &new, (place - at) % 2 == 1);
         octets[place..place + 4].copy_from_slice(&new);
     };
-    shift(octets, at + 4, ours);
-    done.by(Operation::TcpSequence, ours != 0);
+    shift(octets, at + 4, own_shift);
+    done.by(Operation::TcpSequence, own_shift != 0);
     if headers.tcp_flags & ACK == 0 {
         return;
     }
-    shift(octets, at + 8, theirs);
+    shift(octets, at + 8, peer_shift);
     let options_end = (headers.payload as usize).min(end);
     let mut option = at + 20;
     while option + 1 < options_end {
@@ -335,7 +336,7 @@ fn shift_sequence(
         const SACK: u8 = 5;
         if octets[option] == SACK {
             for edge in (option + 2..option + len - 3).step_by(4) {
-                shift(octets, edge, theirs);
+                shift(octets, edge, peer_shift);
             }
         }
         option += len;

@@ -65,7 +65,7 @@ const NAMES: [&str; 43] = [
 /// ```
 ///
 /// # Errors
-/// What was found and what was expected.
+/// The text and the expectation.
 pub fn set(edits: &mut Edits, name: &str, text: &str) -> Result<(), String> {
     let plain = name.replace('_', "-");
     let option = Asked { name: &plain, text };

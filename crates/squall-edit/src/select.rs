@@ -50,7 +50,7 @@ impl Recent {
     fn seen(&mut self, octets: &[u8]) -> bool {
         let this = (octets.len() as u32, hash(octets));
         let seen = self.ring.contains(&this);
-        // Dropped packets are remembered, too: of a burst of one packet, only one is left.
+        // Dropped packets are remembered, too: a burst of one packet leaves only one.
         self.ring[self.next] = this;
         self.next = (self.next + 1) % self.ring.len();
         seen

@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_map_as_the_manual_of_tcprewrite_says() {
+    fn ports_map_as_in_tcprewrites_manual() {
         let map: PortMap = "80:8000,8080:80".parse().unwrap();
         assert_eq!([80, 8080, 8000].map(|port| map.map(port)), [8000, 80, 8000]);
         let map: PortMap = "8000,8080,8888:80".parse().unwrap();

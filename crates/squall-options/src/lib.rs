@@ -1,10 +1,10 @@
-//! How a run goes, whatever it sends: the options of a run, declared once.
+//! Options of a run, declared once for all interfaces.
 //!
-//! In goes what a command line, a keyword argument of Python or the JSON of the daemon says; out
-//! comes a [`RunOptions`], which `squall::Session::with` takes. Each field is an option, and its
-//! comment is what `--help`, the OpenAPI document and Python's docstring say of it.
+//! A command line, keyword arguments of Python or the JSON of the daemon become a [`RunOptions`],
+//! which `squall::Session::with` takes. Each field is an option, and its comment is the text of
+//! `--help`, the OpenAPI document and Python's docstring.
 //!
-//! Knows quantities and their text forms; no profile, no port, no file.
+//! Depends on quantities and their text forms, but not on profiles, ports or files.
 //!
 //! ```
 //! use squall_options::{RunOptions, Time};
@@ -187,7 +187,7 @@ pub struct CaptureOptions {
     pub print: Option<String>,
 }
 
-/// What is wrong with options.
+/// An error in options.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mistake {
     /// There is no such option.
@@ -198,7 +198,7 @@ pub enum Mistake {
 
 impl RunOptions {
     /// # Errors
-    /// An option that there is not, with the nearest name, and a value that none can have.
+    /// An unknown option, with the nearest name, or an invalid value.
     pub fn from_json(text: &str) -> Result<Self, Mistake> {
         let wrong = |error: serde_json::Error| Mistake::Wrong(error.to_string());
         Self::from_table(serde_json::from_str(text).map_err(wrong)?)
@@ -227,7 +227,7 @@ impl RunOptions {
         Ok(options)
     }
 
-    /// What is said, and of the rest what `below` says.
+    /// The set options, and `below`'s for the rest.
     ///
     /// ```
     /// use squall_options::RunOptions;
@@ -240,11 +240,11 @@ impl RunOptions {
     pub fn over(self, below: &Self) -> Self {
         let mut table = below.to_table();
         table.extend(self.to_table());
-        // Each of them was an option's value before.
+        // Each value was an option's before, so it is valid.
         serde_json::from_value(Value::Object(table)).unwrap_or(self)
     }
 
-    /// What is said, as [`RunOptions::from_table`] reads it.
+    /// The set options, in the form that [`RunOptions::from_table`] reads.
     pub fn to_table(&self) -> Map<String, Value> {
         match serde_json::to_value(self).map(without_nulls) {
             Ok(Value::Object(table)) => table,
@@ -261,7 +261,7 @@ impl RunOptions {
     }
 
     /// # Errors
-    /// As text: a value that no run can have.
+    /// As text: an invalid value.
     pub fn check(&self) -> Result<(), String> {
         if self.duration.is_some_and(|time| time == Time::default()) {
             return Err("duration = 0: expected a time above 0, such as 100ms or 10s".into());
@@ -306,7 +306,7 @@ impl CaptureOptions {
     }
 }
 
-/// For a field of others: `#[serde(deserialize_with = "squall_options::read")]`.
+/// For fields of other crates' types: `#[serde(deserialize_with = "squall_options::read")]`.
 ///
 /// # Errors
 /// As [`RunOptions::from_table`].
@@ -326,8 +326,8 @@ pub fn schema(inline: bool) -> Value {
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(table) => {
-            let said = table.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(said.map(|(name, value)| (name, without_nulls(value))).collect())
+            let entries = table.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(entries.map(|(name, value)| (name, without_nulls(value))).collect())
         }
         other => other,
     }
@@ -342,8 +342,8 @@ enum OneOrMore {
 }
 
 fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
-    let said = Option::<OneOrMore>::deserialize(from)?;
-    Ok(said.map(|said| match said {
+    let list = Option::<OneOrMore>::deserialize(from)?;
+    Ok(list.map(|list| match list {
         OneOrMore::One(text) => vec![text],
         OneOrMore::More(texts) => texts,
     }))
@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn options_round_trip() {
         let text = r#"{ "duration": 1.5, "packets": "1M", "octets": "2 kB", "mult": "2.5x", "cores": 2,
             "cpus": [2, 3], "part": "2/3", "seed": 7, "clock": "virtual", "receive": false, "linger": "50 ms",
             "filter": "udp", "received_flows": { "by": "source", "interval": "50 ms" }, "fingerprint": true, "gap_bins": [4, 500000],
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_option_and_what_it_takes() {
+    fn mistakes_name_the_option_and_its_values() {
         for (text, expected) in [
             (r#"{ "lingr": 1 }"#, "did you mean \"linger\"?"),
             (r#"{ "linger": -1 }"#, "linger = -1: "),

@@ -91,7 +91,7 @@ impl<R: Read> Input<R> {
     #[cold]
     fn fill(&mut self, len: usize) -> Result<usize, Fault> {
         // Moves data only when there is no room after it, and at most half of the window: in a
-        // damaged file, each step of a few octets may look at many, and must not move them all.
+        // damaged file, each step of a few octets may need many, and must not move them all.
         if self.start > 0 && (self.start == self.end || self.window.len() - self.start < len) {
             self.window.copy_within(self.start..self.end, 0);
             self.end -= self.start;

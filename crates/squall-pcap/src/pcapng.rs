@@ -197,7 +197,7 @@ impl Pcapng {
             _ => return Err(Fault::ByteOrder { found }),
         };
         let (major, minor) = (self.endian.u16(octets, 12), self.endian.u16(octets, 14));
-        // Some programs wrote 1.2 for what is 1.0.
+        // Some programs wrote 1.2 instead of 1.0.
         if major != 1 {
             return Err(Fault::Version { format: "pcapng", major, minor, expected: "1" });
         }

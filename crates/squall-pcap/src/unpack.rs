@@ -400,7 +400,7 @@ impl Zstd {
             Err(error) => Err(error.to_string()),
         };
         let (consumed, produced) = (given.pos(), taken.pos());
-        // A call that only fetched pending output does not show that no more will come.
+        // A call that only fetched pending output does not show that the data has ended.
         let fetched = std::mem::replace(&mut self.full, produced == taken.capacity());
         if fetched && consumed == 0 && produced == 0 && !self.full && ended == Ok(false) {
             return self.step(input, out);

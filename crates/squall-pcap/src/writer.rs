@@ -372,8 +372,8 @@ pub struct Statistics {
     pub accepted: Option<u64>,
     /// Packets lost in the operating system: isb_osdrop.
     pub dropped_by_system: Option<u64>,
-    /// Packets that reached the program: isb_usrdeliv. Those of them missing in the file were lost
-    /// by the program.
+    /// Packets that reached the program: isb_usrdeliv. If the file lacks some, the program lost
+    /// them.
     pub delivered: Option<u64>,
 }
 

@@ -38,7 +38,7 @@ type Given = (u64, Vec<u8>);
 struct Outcome {
     /// Before the first fault, and after any.
     before: Vec<Given>,
-    behind: Vec<Given>,
+    after: Vec<Given>,
     first: Option<CaptureError>,
     faults: usize,
 }
@@ -180,7 +180,7 @@ fn bases() -> Vec<Base> {
 
 /// Reads the whole file, continuing after each fault.
 fn read(name: &str, file: impl Read, octets: usize) -> Outcome {
-    let mut outcome = Outcome { before: Vec::new(), behind: Vec::new(), first: None, faults: 0 };
+    let mut outcome = Outcome { before: Vec::new(), after: Vec::new(), first: None, faults: 0 };
     let mut reader = match CaptureReader::from_read(file) {
         Ok(reader) => reader,
         Err(error) => {
@@ -196,14 +196,14 @@ fn read(name: &str, file: impl Read, octets: usize) -> Outcome {
             Ok(Some(packet)) => {
                 assert!(packet.data.len() <= packet.wire_len as usize, "{name}");
                 let to =
-                    if outcome.first.is_none() { &mut outcome.before } else { &mut outcome.behind };
+                    if outcome.first.is_none() { &mut outcome.before } else { &mut outcome.after };
                 to.push((packet.time_ns, packet.data.to_vec()));
                 assert!(reader.offset() > offset, "{name}: a packet of no octets of the file");
             }
             Ok(None) => break,
             Err(error) => {
                 assert!(!error.to_string().is_empty());
-                let given = (outcome.before.len() + outcome.behind.len()) as u64;
+                let given = (outcome.before.len() + outcome.after.len()) as u64;
                 assert_eq!(error.packets, given, "{name}: {error}");
                 assert!(error.offset >= offset, "{name}: {error}: {} were read", offset);
                 outcome.faults += 1;
@@ -249,9 +249,9 @@ fn check_before(name: &str, base: &Base, all: &[Given], outcome: &Outcome, from:
 
 /// Checks the packets after the damage: each undamaged packet whose record begins after the first
 /// fault must be found. Octets after `to` have moved by `shift`.
-fn check_behind(name: &str, base: &Base, outcome: &Outcome, to: usize, shift: i64) {
+fn check_after(name: &str, base: &Base, outcome: &Outcome, to: usize, shift: i64) {
     let Some(error) = &outcome.first else { return };
-    let found: Vec<&[u8]> = outcome.behind.iter().map(|(_, data)| data.as_slice()).collect();
+    let found: Vec<&[u8]> = outcome.after.iter().map(|(_, data)| data.as_slice()).collect();
     for (i, &(start, _)) in base.packets.iter().enumerate() {
         if start >= to && start as i64 + shift > error.offset as i64 {
             let data = payload(i);
@@ -303,7 +303,7 @@ fn a_capture_cut_at_any_octet_gives_the_packets_before() {
             // A file may end where a block ends.
             let may_end = cut > 0 && base.starts.contains(&cut);
             assert_eq!(outcome.first.is_none(), may_end, "{name}");
-            assert!(outcome.behind.is_empty(), "{name}: nothing is made up");
+            assert!(outcome.after.is_empty(), "{name}: nothing is made up");
             if let Some(error) = outcome.first {
                 assert!(
                     matches!(error.fault, Fault::Truncated { .. } | Fault::Empty),
@@ -320,7 +320,7 @@ fn a_capture_cut_at_any_octet_gives_the_packets_before() {
 }
 
 #[test]
-fn a_wrong_number_anywhere_costs_no_packet_before_it_and_few_behind() {
+fn a_wrong_number_anywhere_costs_no_packet_before_it_and_few_after() {
     let mut bounds = Bounds::new();
     let numbers =
         [0, 1, 3, 11, 12, 28, 60, 0xffff, 1 << 20, 0x7fff_ffff, 0x8000_0000, 0xffff_fffc, u32::MAX];
@@ -357,7 +357,7 @@ fn a_wrong_number_anywhere_costs_no_packet_before_it_and_few_behind() {
                 // stamp that is years later makes the next packets implausible, as intended.
                 let is_packet = base.packets.iter().any(|&(first, _)| first == start);
                 if is_packet && at - start >= 8 {
-                    check_behind(&name, &base, &outcome, end, 0);
+                    check_after(&name, &base, &outcome, end, 0);
                 }
                 bounds.cases += 1;
             }
@@ -389,7 +389,7 @@ fn garbage_between_packets_costs_none_of_them() {
                     let name = format!("{} with {len} {kind} at {start}", base.name);
                     let outcome = read(&name, octets.as_slice(), octets.len());
                     check_before(&name, &base, &all, &outcome, start);
-                    check_behind(&name, &base, &outcome, start, len as i64);
+                    check_after(&name, &base, &outcome, start, len as i64);
                     bounds.cases += 1;
                 }
             }
@@ -430,8 +430,8 @@ fn missing_swapped_or_doubled_blocks_cost_no_other_packets() {
                 check_before(&name, &base, &all, &outcome, start);
                 let is_packet = base.packets.iter().any(|&(first, _)| first == start);
                 if is_packet && matches!(kind, "reversed" | "zeroed") {
-                    check_behind(&name, &base, &outcome, end, 0);
-                    let found = outcome.before.len() + outcome.behind.len();
+                    check_after(&name, &base, &outcome, end, 0);
+                    let found = outcome.before.len() + outcome.after.len();
                     assert!(found + 1 >= PACKETS, "{name}: {found}");
                 }
                 bounds.cases += 1;
@@ -490,7 +490,7 @@ fn files_appended_to_another_are_read_after_it() {
                 let octets = [&first.octets[..kept], &second.octets[..]].concat();
                 let name = format!("{} cut by {cut}, then {}", first.name, second.name);
                 let outcome = read(&name, octets.as_slice(), octets.len());
-                let all: Vec<_> = outcome.before.iter().chain(&outcome.behind).collect();
+                let all: Vec<_> = outcome.before.iter().chain(&outcome.after).collect();
                 // The last record of the first file may swallow a part of the second.
                 let expected = sound(second);
                 let lost = if cut == 0 { 0 } else { 2 };
@@ -560,7 +560,7 @@ fn a_long_file_of_nothing_but_faults_is_read_in_time() {
         file.extend(&block);
     }
     let outcome = read("claims", file.as_slice(), file.len());
-    assert_eq!((outcome.behind.len(), outcome.faults), (200_000, 200_000));
+    assert_eq!((outcome.after.len(), outcome.faults), (200_000, 200_000));
 
     let record =
         [Little.u32s(&[S, 0, 200_000, 0]), Little.u32s(&[S, 0, 4, 4]), vec![1; 4]].concat();
@@ -787,16 +787,16 @@ fn compare(tool: &str, at_least: usize) {
                 .args(form)
                 .output()
                 .unwrap();
-            let ours = read(&base.name, octets.as_slice(), octets.len());
+            let own = read(&base.name, octets.as_slice(), octets.len());
             let Ok(kept) = fs::read(&to) else {
-                assert!(ours.before.is_empty(), "{tool} wrote nothing: {output:?}");
+                assert!(own.before.is_empty(), "{tool} wrote nothing: {output:?}");
                 continue;
             };
-            let theirs = read(tool, kept.as_slice(), kept.len()).before;
+            let other = read(tool, kept.as_slice(), kept.len()).before;
             let data = |packets: &[Given]| {
                 packets.iter().map(|(_, data)| data.clone()).collect::<Vec<_>>()
             };
-            assert_eq!(data(&ours.before), data(&theirs), "{} {n}: {tool}", base.name);
+            assert_eq!(data(&own.before), data(&other), "{} {n}: {tool}", base.name);
             compared += 1;
         }
     }

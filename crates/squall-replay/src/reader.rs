@@ -103,7 +103,7 @@ pub enum SplitBy {
     /// A cache; packets after its end are left out.
     Cache(Arc<Cache>),
     Rule(Box<Split>),
-    /// Of several merged captures, the packet's: packets of the first one leave by the first port.
+    /// The packet's capture, with merging: packets of the first one leave by the first port.
     Capture,
 }
 
@@ -255,7 +255,7 @@ pub struct Reader {
     ends: VecDeque<u64>,
     loops_sent: u64,
     stats: Option<Stats>,
-    /// Frames of previous loops; of this part, in total and by port.
+    /// Frames of previous loops: all, this part's, and by port.
     frames_before: u64,
     of_part_before: u64,
     before: Vec<u64>,
@@ -658,7 +658,7 @@ struct Departing {
     of_part: u64,
     of_ports: Vec<u64>,
     part: Division,
-    whose: Option<Filter>,
+    parts: Option<Filter>,
     only: Option<u8>,
     /// Completed loops.
     loops: u64,
@@ -681,7 +681,7 @@ impl Departing {
             of_part: 0,
             of_ports: vec![0; ports],
             part: replay.part,
-            whose: (!replay.part.is_whole()).then(|| {
+            parts: (!replay.part.is_whole()).then(|| {
                 let program = owner::program(replay.part.of(), owner::Sight::Frame);
                 Filter::new(program).expect("a program of ours is valid")
             }),
@@ -730,9 +730,9 @@ impl Departing {
                 offset += len;
                 continue;
             }
-            if let Some(whose) = &self.whose {
+            if let Some(parts) = &self.parts {
                 let octets = &chunk.octets[offset as usize..][..len as usize];
-                if whose.run(octets, len) != self.part.index() {
+                if parts.run(octets, len) != self.part.index() {
                     offset += len;
                     continue;
                 }

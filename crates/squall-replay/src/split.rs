@@ -622,7 +622,7 @@ impl FromStr for Network {
     }
 }
 
-// --- what leaves at all
+// --- selection of packets
 // --------------------------------------------------------------------------------------------
 
 /// Selects the packets that leave: tcpprep's `--include` and `--exclude`.
@@ -885,7 +885,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_say_which_packets_leave() {
+    fn rules_select_the_packets_that_leave() {
         let of =
             |rule: &str, exclude| {
                 let mut select = Select::parse(rule, exclude).unwrap();

@@ -53,7 +53,7 @@ pub struct Stats {
     counts: FlowCounts,
     /// Packets without a flow in the table, by IP version and protocol: IPv6 from 256 on, then
     /// non-IP.
-    apart: Vec<Share>,
+    other: Vec<Share>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +73,8 @@ pub struct FlowId(u32);
 
 impl FlowId {
     /// Values from here on mark packets without a flow in the table; the lower bits are their index
-    /// in [`Stats::apart`].
-    const APART: u32 = 1 << 31;
+    /// in [`Stats::other`].
+    const OTHER: u32 = 1 << 31;
     /// Its headers are truncated or contradictory.
     const INVALID: u32 = 1 << 30;
     /// The table has no room for its flow.
@@ -82,7 +82,7 @@ impl FlowId {
     const PLACE: u32 = 0xffff;
 }
 
-/// Index of non-IP packets in [`Stats::apart`].
+/// Index of non-IP packets in [`Stats::other`].
 const NO_IP: usize = 512;
 
 /// Counters of flows, with tcpreplay's names.
@@ -127,7 +127,7 @@ impl Stats {
             flows: Vec::new(),
             change: 0,
             counts: FlowCounts::default(),
-            apart: vec![Share::default(); NO_IP + 1],
+            other: vec![Share::default(); NO_IP + 1],
         }
     }
 
@@ -148,7 +148,7 @@ impl Stats {
     #[inline]
     fn place(&mut self, key: &FlowKey) -> FlowId {
         let Some(place) = self.places.entry(key, 0) else {
-            return FlowId(FlowId::APART | FlowId::OVERFLOW | kind(key) as u32);
+            return FlowId(FlowId::OTHER | FlowId::OVERFLOW | kind(key) as u32);
         };
         if *place == 0 {
             // From 1 on: 0 is a flow that the table has just created.
@@ -167,7 +167,7 @@ impl Stats {
             return self.place(&headers.key);
         }
         let invalid = if headers.fault.is_some() { FlowId::INVALID } else { 0 };
-        FlowId(FlowId::APART | invalid | if is_ip { kind(&headers.key) } else { NO_IP } as u32)
+        FlowId(FlowId::OTHER | invalid | if is_ip { kind(&headers.key) } else { NO_IP } as u32)
     }
 
     /// Marks a change of addresses; to be called with [`Unique::change_number`] before the first
@@ -183,8 +183,8 @@ impl Stats {
     /// If `flow` belongs to other statistics.
     #[inline]
     pub fn sent(&mut self, flow: FlowId, len: u32, time_ns: u64) {
-        if flow.0 >= FlowId::APART {
-            return self.sent_apart(flow, len);
+        if flow.0 >= FlowId::OTHER {
+            return self.sent_other(flow, len);
         }
         self.counts.flow_packets += 1;
         let flow = &mut self.flows[flow.0 as usize];
@@ -203,8 +203,8 @@ impl Stats {
     }
 
     #[cold]
-    fn sent_apart(&mut self, flow: FlowId, len: u32) {
-        add(&mut self.apart[(flow.0 & FlowId::PLACE) as usize], len);
+    fn sent_other(&mut self, flow: FlowId, len: u32) {
+        add(&mut self.other[(flow.0 & FlowId::PLACE) as usize], len);
         if flow.0 & FlowId::OVERFLOW != 0 {
             self.counts.flow_packets += 1;
             self.counts.overflow_packets += 1;
@@ -229,7 +229,7 @@ impl Stats {
     /// All results so far.
     pub fn result(&self) -> Summary {
         let flows = || self.flows.iter().filter(|flow| flow.share.packets > 0);
-        let mut protocols = self.apart.clone();
+        let mut protocols = self.other.clone();
         let mut talkers: HashMap<IpAddr, Share> = HashMap::new();
         for flow in flows() {
             protocols[kind(&flow.key)] += flow.share;
@@ -271,7 +271,7 @@ fn busiest<T, O: Ord>(mut rows: Vec<T>, most: usize, by: impl Fn(&T) -> (Share, 
     rows
 }
 
-/// Index of an IP packet in [`Stats::apart`].
+/// Index of an IP packet in [`Stats::other`].
 #[inline]
 fn kind(key: &FlowKey) -> usize {
     usize::from(key.protocol) + if key.version == 6 { 256 } else { 0 }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_counted_by_direction_and_other_packets_apart() {
+    fn flows_are_counted_by_direction_and_other_packets_separately() {
         let mut stats = stats(Settings::default());
         let mut arp = vec![0; 60];
         arp[12..14].copy_from_slice(&[8, 6]);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn with_fresh_addresses_all_flows_are_new_whose_addresses_change() {
+    fn flows_with_changed_addresses_are_new() {
         let frames = [udp(A, B, 1), udp(B, A, 1), udp(A, GROUP, 1), udp([0; 4], [255; 4], 68)];
         let unique = Unique::new(2, Link::Ethernet);
         let mut stats = stats(Settings { expiry_ns: Some(S), ..Settings::default() });

@@ -16,7 +16,7 @@ pub enum Timing {
     /// At a rate: `together` frames at once, then all of their gaps.
     Paced { gap: Gap, together: u32 },
     /// A rate per second that changes linearly from `from` to `to` within `over` and stays there:
-    /// of frames, or of octets with `extra` added per frame.
+    /// frames, or octets with `extra` added per frame.
     Ramp { from: f64, to: f64, over: Picos, octets: Option<u32> },
     /// As fast as the port accepts.
     Top,
@@ -41,7 +41,7 @@ pub struct Schedule {
     left_over: u64,
     /// Frames of a group that have the same time so far, and the gap after it so far.
     together: u32,
-    behind: u64,
+    group_gap: u64,
     /// Capture time of the preceding frame, and captured time elapsed since `base`.
     last: Option<u64>,
     passed: u64,
@@ -63,7 +63,7 @@ impl Schedule {
             due: 0,
             left_over: 0,
             together: 0,
-            behind: 0,
+            group_gap: 0,
             last: None,
             passed: 0,
             since: None,
@@ -156,7 +156,7 @@ impl Schedule {
         }
     }
 
-    /// Advances by `num / den` picoseconds; `now`: including all that was postponed.
+    /// Advances by `num / den` picoseconds; `now`: including postponed time.
     #[inline]
     fn step(&mut self, num: u128, den: u64, now: bool) {
         let num = num + u128::from(self.left_over);
@@ -168,9 +168,9 @@ impl Schedule {
             }
         };
         self.left_over = part;
-        self.behind = self.behind.saturating_add(whole);
+        self.group_gap = self.group_gap.saturating_add(whole);
         if now {
-            self.due = self.due.saturating_add(std::mem::take(&mut self.behind));
+            self.due = self.due.saturating_add(std::mem::take(&mut self.group_gap));
         }
     }
 

@@ -712,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_outside_of_the_checksum_does_not_change_it() {
+    fn a_destination_outside_of_the_checksum_leaves_it_unchanged() {
         let (src, dst, last) = ("2001:db8::1", "2001:db8::2", "2001:db8:9::3");
         let [src, dst, last] = [src, dst, last].map(|a| a.parse::<IpAddr>().unwrap());
         // The checksum covers the final destination, which is in the routing header (RFC 8200

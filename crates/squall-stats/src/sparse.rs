@@ -1,12 +1,12 @@
-//! A histogram for the many of whom most see few values.
+//! A compact histogram for objects that mostly have few values.
 
 use crate::Histogram;
 
-/// Values that are kept one by one at first.
+/// Values stored individually at first.
 const FEW: usize = 8;
 
-/// Values as a [`Histogram`] counts them, in 72 octets as long as there are at most eight: a
-/// receiver of a hundred thousand flows has one for each, and most flows are short.
+/// A [`Histogram`] that takes 72 octets up to eight values: a receiver of 100,000 flows has one for
+/// each, and most flows are short.
 ///
 /// ```
 /// let mut values = squall_stats::Sparse::new();
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_and_many_count_as_a_histogram_does() {
+    fn few_and_many_values_count_as_in_a_histogram() {
         let (mut sparse, mut histogram) = (Sparse::new(), Histogram::new());
         for value in (0..20u64).map(|k| k * k * 977) {
             assert_eq!(sparse.histogram(), histogram);

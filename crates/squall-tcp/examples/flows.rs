@@ -217,7 +217,7 @@ fn cpu_ns() -> u64 {
     used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
-/// Of the time stamp counter; 0 where there is none.
+/// Frequency of the time stamp counter; 0 without one.
 fn counter_ghz() -> f64 {
     #[cfg(target_arch = "x86_64")]
     {

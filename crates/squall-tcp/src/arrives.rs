@@ -213,7 +213,7 @@ impl<A: Application> Stack<A> {
             f.mss = f.mss.min(options.mss.unwrap_or(default).max(MIN_MSS));
         }
         f.bits.set_wscale(options.wscale.filter(|_| offers_scale));
-        let both = |f: &crate::flow::Flow<A::State>, flag, theirs| f.bits.has(flag) && theirs;
+        let both = |f: &crate::flow::Flow<A::State>, flag, offered| f.bits.has(flag) && offered;
         let (sack, stamps) = (
             both(f, Bits::SACK, options.sack_permitted),
             both(f, Bits::TIMESTAMPS, options.timestamps.is_some()),
@@ -600,8 +600,8 @@ impl<A: Application> Stack<A> {
         {
             f.ts_recent = value;
         }
-        // Second, the RST: only at RCV.NXT exactly; elsewhere in the window a challenge ACK (RFC
-        // 5961 §3.2), so that a blind attacker has to hit one number, not a window.
+        // Second, the RST: only at RCV.NXT exactly; other numbers in the window get a challenge ACK
+        // (RFC 5961 §3.2), so that a blind attacker has to hit one number, not a window.
         if flags & RST != 0 {
             class.counters.resets_in += 1;
             if seq != next {
@@ -727,7 +727,7 @@ impl<A: Application> Stack<A> {
             let widest = &mut self.core.extras[extra as usize].widest;
             *widest = wide.max(*widest);
         }
-        let news = sacks && self.note_sack(flow, segment);
+        let new_sack = sacks && self.note_sack(flow, segment);
         if reduce {
             self.ecn_reduce(flow);
         }
@@ -735,7 +735,7 @@ impl<A: Application> Stack<A> {
             self.advance_una(now, flow, segment, flight)?;
         } else if duplicate {
             self.core.counters(flow).duplicate_acks += 1;
-            if news || !self.core.flows[flow].bits.has(Bits::SACK) {
+            if new_sack || !self.core.flows[flow].bits.has(Bits::SACK) {
                 self.duplicate_ack(flow);
             }
         }
@@ -1067,15 +1067,15 @@ impl<A: Application> Stack<A> {
     fn note_sack(&mut self, flow: u32, segment: &Segment<'_>) -> bool {
         let f = &self.core.flows[flow];
         let (una, nxt) = (max(f.snd_una, segment.ack), f.snd_nxt);
-        let mut news = false;
+        let mut new_sack = false;
         let (blocks, n) = sack_blocks(segment.options);
         for &(left, right) in &blocks[..n] {
             // A block below SND.UNA is a D-SACK (RFC 2883) or old.
             if lt(left, right) && lt(una, left) && le(right, nxt) {
-                news |= self.core.make_extra(flow).sacked.insert(left, right);
+                new_sack |= self.core.make_extra(flow).sacked.insert(left, right);
             }
         }
-        news
+        new_sack
     }
 }
 

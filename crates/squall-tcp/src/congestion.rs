@@ -101,7 +101,7 @@ pub(crate) fn smooth(srtt: u32, rttvar: u32, sample: u32) -> (u32, u32) {
     // RTTVAR first: it uses the SRTT from before this sample (RFC 6298 §2.3).
     let rttvar = rttvar - rttvar / 4 + srtt.abs_diff(sample) / 4;
     let srtt = srtt - srtt / 8 + sample / 8;
-    // 0 stands for "no sample", so SRTT stays above it.
+    // 0 means "no sample", so SRTT stays above it.
     (srtt.max(1), rttvar)
 }
 

@@ -36,8 +36,8 @@ pub(crate) struct Core<S> {
     pub flows: Slab<S>,
     /// Head of the list of free records.
     free: u32,
-    /// Maps hashes to flows, by their number, and to entries of [`Core::waits`], by their place plus
-    /// [`Settings::flows`].
+    /// Maps hashes to flows, by their number, and to entries of [`Core::waits`], by their place
+    /// plus [`Settings::flows`].
     pub table: Table,
     pub wheel: Wheel,
     /// Flows in TIME-WAIT with nothing to send. A flow that owes an ACK, or received a segment, has

@@ -134,7 +134,7 @@ impl Bits {
     pub const HEAD: u32 = 1 << 15;
     /// A window or keepalive probe is to be sent.
     pub const PROBE: u32 = 1 << 16;
-    /// The application has aborted, or gets no more events.
+    /// The application has aborted, or has got its last event.
     pub const ABORT: u32 = 1 << 17;
 
     /// Conditions that the fast paths leave to the slow ones, next to [`NO_EXTRA`] and the state.
@@ -206,7 +206,7 @@ impl Bits {
         (shift < 15).then_some(shift)
     }
 
-    /// `shift` is at most 14 (RFC 7323 §2.3), so 15 can stand for "none".
+    /// `shift` is at most 14 (RFC 7323 §2.3), so 15 can mean "none".
     pub fn set_wscale(&mut self, shift: Option<u8>) {
         self.write(Self::WSCALE_AT, 15, shift.map_or(15, u32::from));
     }

@@ -362,7 +362,7 @@ impl<'a> Segment<'a> {
 }
 
 impl Options {
-    /// Tries the layout of a Linux SYN first, because it is the one that most peers send, Squall
+    /// Tries the layout of a Linux SYN first, because most peers send it, Squall
     /// included.
     #[inline]
     pub fn read(octets: &[u8]) -> Self {
@@ -468,7 +468,7 @@ pub(crate) fn write_ip(
             let words = [
                 0x4500_0000 | u32::from(tos) << 16 | len,
                 // Don't fragment: TCP relies on path MTU discovery (RFC 1191), and a datagram that
-                // a router would fragment is not the one that the profile asks for.
+                // a router would fragment no longer matches the profile.
                 u32::from(id) << 16 | 0x4000,
                 u32::from(ttl) << 24 | u32::from(protocol) << 16,
                 local,
@@ -534,8 +534,8 @@ pub(crate) struct TcpHeader<'a> {
 }
 
 /// Writes the header of `segment`, whose payload is already present, and its checksum. With
-/// `partial` it is the sum of the pseudo-header alone, because the code or NIC that cuts a GSO packet completes
-/// it for each segment.
+/// `partial` it is the sum of the pseudo-header alone, because the code or NIC that cuts a GSO
+/// packet completes it for each segment.
 #[inline]
 pub(crate) fn write_tcp(
     segment: &mut [u8],
@@ -702,7 +702,7 @@ mod tests {
     }
 
     #[test]
-    fn four_sack_blocks_parse_and_a_truncated_one_does_not() {
+    fn four_sack_blocks_parse_and_a_truncated_one_is_ignored() {
         let mut octets = vec![5, 34];
         octets.extend((1..=8u32).flat_map(|n| n.to_be_bytes()));
         assert_eq!(sack_blocks(&octets), ([(1, 2), (3, 4), (5, 6), (7, 8)], 4));

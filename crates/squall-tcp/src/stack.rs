@@ -128,7 +128,7 @@ impl<A: Application> Stack<A> {
 
     /// Sets by how much the clock of timers, the `now` of all calls, lags real time. Round-trip
     /// times and timestamps are in real time. Call it once before received packets are processed:
-    /// those that arrived meanwhile count with the previous lag.
+    /// earlier arrivals count with the previous lag.
     pub fn keep_lag(&mut self, lag: Nanos) {
         self.core.lag_before = std::mem::replace(&mut self.core.lag, lag);
     }
@@ -335,8 +335,8 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    /// Passes an event to the application, unless the flow was aborted: an aborted flow gets no
-    /// more events.
+    /// Passes an event to the application, unless the flow was aborted: an aborted flow gets only
+    /// its last event.
     #[inline(always)]
     pub(crate) fn notify(&mut self, now: Nanos, flow: u32, event: Event<'_>) {
         if !self.core.flows[flow].bits.has(Bits::ABORT) {

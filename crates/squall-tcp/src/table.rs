@@ -115,7 +115,7 @@ impl Slots {
 }
 
 impl Table {
-    /// Has room for `flows`, with at most half of the slots taken: linear probing then looks at 1.5
+    /// Has room for `flows`, with at most half of the slots taken: linear probing then visits 1.5
     /// slots on average for a hit. Their numbers are below `numbers`.
     pub fn new(flows: u32, numbers: usize) -> Self {
         let most = (flows as usize * 2).next_power_of_two().max(64);
@@ -283,7 +283,7 @@ mod tests {
             let before = table.slots.slots.len();
             table.insert(hash(flow), flow, hash);
             doubled += u32::from(table.slots.slots.len() > before);
-            // Of three that come one goes, from wherever it is.
+            // For three flows added, one is removed, at any place.
             if flow % 3 == 2 {
                 table.remove(hash(first), first, hash);
                 first += 1;

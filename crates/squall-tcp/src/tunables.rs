@@ -17,8 +17,8 @@ pub struct Tunables {
     /// Initial congestion window, segments (tcp.initwnd; RFC 6928). 1..=1000
     pub initwnd: u16,
     /// Segments by which one acknowledgment enlarges the congestion window at most in slow start (L
-    /// of RFC 3465). It then grows up to the peer's window, as BSD's. 0: by all that is
-    /// acknowledged, if half of the window was used.
+    /// of RFC 3465). It then grows up to the peer's window, as BSD's. 0: by the acknowledged
+    /// octets, if half of the window was used.
     pub abc_limit: u16,
     /// Octets sent and not acknowledged, at most; the last of them has PSH (tcp.txbufsize). 0: no
     /// limit.
@@ -268,8 +268,8 @@ impl Default for Settings {
             verify: true,
             gso_max_size: 0,
             reassembly: 256 << 20,
-            // A former default of Linux (tcp_challenge_ack_limit); RFC 5961 §7 leaves the number to the
-            // administrator.
+            // A former default of Linux (tcp_challenge_ack_limit); RFC 5961 §7 leaves the number to
+            // the administrator.
             challenges: 1000,
         }
     }

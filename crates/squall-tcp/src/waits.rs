@@ -43,7 +43,7 @@ impl WaitBits {
 }
 
 /// One queue for each duration of TIME-WAIT: within it, later entries end later, so that expiry
-/// only looks at the head.
+/// only checks the head.
 pub(crate) struct Waits {
     chunks: Vec<Box<[Wait; CHUNK]>>,
     spare: Vec<u32>,

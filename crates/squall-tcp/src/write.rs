@@ -87,7 +87,7 @@ impl<A: Application> Stack<A> {
                 let fits = len <= whole && len < window && len <= f.cwnd.saturating_sub(flight);
                 let at_once = class.tunables.no_delay || fin || flight == 0 || len == whole;
                 // A window above the initial one has to restart after an idle period (RFC 5681
-                // §4.1); the slow path looks at the time.
+                // §4.1); the slow path checks the time.
                 let idle =
                     flight == 0 && f.cwnd > initial_window(class.tunables.initwnd, f.mss.into());
                 if !fits || !at_once || idle {
@@ -133,8 +133,8 @@ impl<A: Application> Stack<A> {
         } else {
             header.write::<PLAIN4>(packet, [0; 3]);
         }
-        // An advertised edge is never taken back (RFC 9293 §3.8.6, SHLD-14), even where rounding to the
-        // window scale would.
+        // An advertised edge is never taken back (RFC 9293 §3.8.6, SHLD-14), even where rounding to
+        // the window scale would.
         f.rcv_adv = max(f.rcv_adv, f.rcv_nxt.wrapping_add(window << scale));
         f.bits.clear(Bits::ACK_NOW | Bits::ACK_LATER | Bits::QUEUED);
         let counters = &mut class.counters;
@@ -689,8 +689,8 @@ impl<A: Application> Stack<A> {
         };
         let field = (open >> scale).min(u16::MAX.into());
         let edge = f.rcv_nxt.wrapping_add(field << scale);
-        // An advertised edge is never taken back (RFC 9293 §3.8.6, SHLD-14), even where rounding to the
-        // window scale would.
+        // An advertised edge is never taken back (RFC 9293 §3.8.6, SHLD-14), even where rounding to
+        // the window scale would.
         (field as u16, max(f.rcv_adv, edge))
     }
 
@@ -770,8 +770,8 @@ impl<A: Application> Stack<A> {
             let rto = self.core.rto(flow);
             // The wheel holds the flow at the minimum RTO at first: most SYNs are answered by then
             // and wait for a shorter time, so that the flow need not move in the wheel.
-            let soon = self.core.class(flow).rto_min;
-            self.core.wake(now, flow, tick(now).wrapping_add(soon + 1));
+            let first_wake = self.core.class(flow).rto_min;
+            self.core.wake(now, flow, tick(now).wrapping_add(first_wake + 1));
             self.core.start_rtx(now, flow, rto);
         }
         Some(true)

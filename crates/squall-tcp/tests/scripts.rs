@@ -21,7 +21,7 @@ use std::{
 use runner::{
     index, linux,
     play::{self, Mode},
-    script::{Family, Linux, Script, Who},
+    script::{Family, Linux, Script, Target},
     squall::Squall,
 };
 use squall_port_linux::lab::LabError;
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     let outcomes = outcomes.into_inner().expect("no thread panics");
     // If many fail, the CPU is not the reason.
     let in_real_time = |test: &Test<'_>, outcome: &Outcome| {
-        test.who == Who::Linux && matches!(outcome, Outcome::Failed(_))
+        test.target == Target::Linux && matches!(outcome, Outcome::Failed(_))
     };
     let few =
         outcomes.iter().filter(|(test, outcome)| in_real_time(test, outcome)).count() <= MAX_RERUNS;
@@ -108,7 +108,7 @@ enum Outcome {
 
 struct Test<'a> {
     script: &'a Script,
-    who: Who,
+    target: Target,
     family: Family,
 }
 
@@ -116,10 +116,10 @@ fn tests(scripts: &[Script]) -> Vec<Test<'_>> {
     let mut tests = vec![];
     for script in scripts {
         for &family in &script.families {
-            tests.push(Test { script, who: Who::Squall, family });
+            tests.push(Test { script, target: Target::Squall, family });
             // Once: scripts of their own cover the differences of IPv6.
             if script.linux == Linux::Yes && family == script.families[0] {
-                tests.push(Test { script, who: Who::Linux, family });
+                tests.push(Test { script, target: Target::Linux, family });
             }
         }
     }
@@ -128,18 +128,18 @@ fn tests(scripts: &[Script]) -> Vec<Test<'_>> {
 
 impl Test<'_> {
     fn name(&self) -> String {
-        let who = if self.who == Who::Linux { "linux" } else { "squall" };
-        format!("{who} {} {}", self.script.file, family_name(self.family))
+        let target = if self.target == Target::Linux { "linux" } else { "squall" };
+        format!("{target} {} {}", self.script.file, family_name(self.family))
     }
 
     fn run(&self) -> Outcome {
-        if self.who == Who::Linux { self.on_linux() } else { self.on_squall() }
+        if self.target == Target::Linux { self.on_linux() } else { self.on_squall() }
     }
 
     fn on_squall(&self) -> Outcome {
         let Self { script, family, .. } = *self;
         let mode = Mode {
-            who: Who::Squall,
+            target: Target::Squall,
             family,
             tolerance: script.tolerance,
             stretch: STRETCH,
@@ -192,7 +192,8 @@ fn play_here(file: &str, family: &str) -> ExitCode {
     let played = read(&folder().join(file)).and_then(|script| {
         let mut subject = linux::Linux::enter(&script, family)?;
         let tolerance = LINUX_TOLERANCE.max(script.tolerance);
-        let mode = Mode { who: Who::Linux, family, tolerance, stretch: 0.2, grace: Nanos::SECOND };
+        let mode =
+            Mode { target: Target::Linux, family, tolerance, stretch: 0.2, grace: Nanos::SECOND };
         Ok(play::play(&script, mode, &mut subject)?)
     });
     match played {

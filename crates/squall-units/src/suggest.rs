@@ -1,8 +1,8 @@
-//! The known name that was probably meant.
+//! Suggestions for misspelled names.
 
-/// `did you mean "rate"?`, or else the whole choice.
+/// `did you mean "rate"?`, or a list of all names.
 pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    /// Names that a message lists; a profile may have thousands.
+    /// Limit of listed names; a profile may have thousands.
     const MOST: usize = 40;
     let known: Vec<&str> = known.into_iter().collect();
     match nearest(word, known.iter().copied()) {
@@ -15,8 +15,7 @@ pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Stri
     }
 }
 
-/// The known name with the fewest edits to `word`, in any case of letters, if it is near enough to
-/// have been meant.
+/// The known name with the fewest edits to `word`, ignoring case, if it is similar enough.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let letters = Letters::of(&lower);
@@ -24,7 +23,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let begun = |k: &str| lower.len() >= 3 && k.starts_with(&lower);
     known
         .into_iter()
-        // Of a hundred thousand names nearly all are put aside here.
+        // Cheap test that rejects most of 100,000 names.
         .filter(|k| !k.is_ascii() || begun(k) || !letters.differ(k, most))
         .map(|k| (edit_distance(&lower, &k.to_lowercase()), k))
         // One edit makes any letter any other.
@@ -33,10 +32,10 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, name)| name)
 }
 
-/// How often a word has each letter, if all of them are ASCII.
+/// Count of each letter in an ASCII word.
 struct Letters(Option<[i16; 128]>);
 
-/// Names are short; whoever writes more than this has not mistyped one.
+/// Limit of compared letters: names are short.
 const LONGEST: usize = 64;
 
 impl Letters {
@@ -49,8 +48,8 @@ impl Letters {
         Self(Some(counts))
     }
 
-    /// Whether the letters alone, in whatever order, take more than `most` edits: each edit changes
-    /// the count of two letters at most.
+    /// Whether the letters alone, in any order, require more than `most` edits: an edit changes the
+    /// count of at most two letters.
     fn differ(&self, other: &str, most: usize) -> bool {
         let Some(mut counts) = self.0.filter(|_| other.len() <= LONGEST) else { return false };
         other.bytes().for_each(|letter| counts[usize::from(letter.to_ascii_lowercase())] -= 1);

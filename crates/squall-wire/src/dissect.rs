@@ -189,8 +189,8 @@ fn has_sources(rest: &[u8], each: usize) -> bool {
 fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
     let octets = &bytes[layer.offset..layer.offset + layer.len];
     let rest = &bytes[layer.offset + layer.len..];
-    let behind = rest.first().copied();
-    let by_version = || match behind? >> 4 {
+    let after = rest.first().copied();
+    let by_version = || match after? >> 4 {
         4 => find("ipv4"),
         6 => find("ipv6"),
         _ => None,
@@ -219,7 +219,7 @@ fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
         Proto::Icmp => matches!(octets[0], 3 | 4 | 5 | 11 | 12).then(|| find("ipv4"))?,
         Proto::Icmpv6 => matches!(octets[0], 1..=4).then(|| find("ipv6"))?,
         _ if header.follows.is_some() => find(header.follows?),
-        _ if header.peeks => header.chosen(behind?.into(), rest),
+        _ if header.peeks => header.chosen(after?.into(), rest),
         _ => layer.header.fields.iter().find_map(|f| {
             let FieldKind::Next(names) = f.kind else { return None };
             let number = get(octets, f.bit, f.bits) as u64;

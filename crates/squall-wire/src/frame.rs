@@ -52,7 +52,7 @@ pub struct ChecksumField {
     pub from: usize,
     /// End of the covered octets; `None`: the end of the frame without its trailer.
     pub to: Option<usize>,
-    /// Octets elsewhere that the sum includes (the addresses of a pseudo-header), at an even
+    /// Other octets that the sum includes (the addresses of a pseudo-header), at an even
     /// distance from `from`.
     pub pseudo: Vec<Range<usize>>,
     /// Next header or protocol number of the pseudo-header, if there is one; it is added together
@@ -321,14 +321,14 @@ impl Frame {
     /// The length field of layer `i` that depends on the frame's length.
     pub(crate) fn length_of(&self, i: usize) -> Option<LengthField> {
         let layer = &self.layers[i];
-        let (at, behind) = match layer.header.proto {
+        let (at, after) = match layer.header.proto {
             Proto::Ipv4 => (2, 0),
             Proto::Ipv6 => (4, 40),
             Proto::Udp => (4, 0),
             Proto::Gtpu => (2, 8),
             _ => layer.header.counting(*self.bytes.get(layer.offset)?)?,
         };
-        Some(LengthField { at: layer.offset + at, from: layer.offset + behind + self.trailer })
+        Some(LengthField { at: layer.offset + at, from: layer.offset + after + self.trailer })
     }
 
     /// The checksum of layer `i`, whose packet ends at octet `end`.

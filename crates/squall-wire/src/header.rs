@@ -268,12 +268,12 @@ impl HeaderDef {
         next.chosen_by.iter().find(|(of, _)| *of == space).map(|(_, number)| *number)
     }
 
-    /// The header with number `number`; among several, the one that the octets `behind` can be.
-    pub(crate) fn chosen(&self, number: u64, behind: &[u8]) -> Option<&'static HeaderDef> {
+    /// The header with number `number`; among several, the one matching the octets `after`.
+    pub(crate) fn chosen(&self, number: u64, after: &[u8]) -> Option<&'static HeaderDef> {
         let space = self.chooses?;
         let mut named =
             HEADERS.iter().copied().filter(|next| next.chosen_by.contains(&(space, number)));
-        let fits = |next: &&HeaderDef| behind.len() >= next.min_len && (next.looks)(behind);
+        let fits = |next: &&HeaderDef| after.len() >= next.min_len && (next.looks)(after);
         named.clone().find(fits).or_else(|| named.next())
     }
 

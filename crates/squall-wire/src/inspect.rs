@@ -176,10 +176,10 @@ fn payload(name: &str, content: Content) -> Layer {
 
 /// The first `n` layers of `frame`, with the rest up to octet `end` as payload.
 fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
-    let behind = frame.layers.get(n - 1).map(|last| last.offset + last.len)?;
+    let after = frame.layers.get(n - 1).map(|last| last.offset + last.len)?;
     let ends = frame.layers[..n].iter().map(|at| at.header.end_octets()).sum::<usize>();
     let octets_end = frame.bytes.len() - frame.trailer;
-    if octets_end < behind + ends {
+    if octets_end < after + ends {
         return None;
     }
     let end = if ends > 0 { octets_end } else { end };
@@ -230,7 +230,7 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
         .collect::<Option<_>>()?;
     // Zeros that no length counts pad a short frame.
     let counted = (0..n).any(|i| frame.length_of(i).is_some());
-    let rest = frame.bytes.get(behind..end - ends)?;
+    let rest = frame.bytes.get(after..end - ends)?;
     let written = match rest.iter().rposition(|&octet| octet != 0) {
         last if !counted && frame.bytes.len() <= MIN_FRAME => last.map_or(0, |last| last + 1),
         _ => rest.len(),

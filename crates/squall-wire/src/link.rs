@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn data_frames_of_802_11_bring_their_packet_and_encrypted_ones_say_so() {
+    fn data_frames_of_802_11_have_a_packet_unless_encrypted() {
         let header = |control: [u8; 2], len: usize| [&control[..], &vec![7; len - 2]].concat();
         for (control, len) in [
             ([0x08, 0x01], 24), // to the distribution system

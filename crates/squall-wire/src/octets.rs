@@ -39,7 +39,7 @@ pub fn to_hex(octets: &[u8]) -> String {
 /// ```
 ///
 /// # Errors
-/// Where a digit was expected, and what stands there.
+/// The place of an invalid digit, and the text there.
 pub fn parse_hex(text: &str) -> Result<Vec<u8>, HexError> {
     let whole = |message: String, hint| Err(HexError { line: 0, column: 0, message, hint });
     // An octet has two digits; more than a few characters of separators for each are no sensible

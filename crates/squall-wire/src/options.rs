@@ -392,7 +392,7 @@ impl Tlv {
             octets.iter().fold(0u16, |number, &octet| number << 8 | u16::from(octet))
         };
         let head = octets.get(..self.head_octets())?;
-        let behind = &octets[head.len()..];
+        let after = &octets[head.len()..];
         let (code, counted) = match self.head {
             Head::Type(_) | Head::None => {
                 let code = number(head);
@@ -400,7 +400,7 @@ impl Tlv {
                     self.defs.iter().filter(|def| self.head == Head::None || def.code == code);
                 return fits.find_map(|def| {
                     let OptionForm::Value(parts) = def.form else { return None };
-                    let (args, len) = read(parts, behind)?;
+                    let (args, len) = read(parts, after)?;
                     Some((Opt::Known(def, args), head.len() + len))
                 });
             }
@@ -411,7 +411,7 @@ impl Tlv {
         };
         let octets_counted = if self.in_units { counted * self.unit } else { counted };
         let len = if self.whole { octets_counted.checked_sub(head.len())? } else { octets_counted };
-        let value = behind.get(..len)?;
+        let value = after.get(..len)?;
         let all = (head.len() + len).next_multiple_of(self.unit);
         let padding = octets.get(head.len() + len..all)?;
         let zero = |octets: &[u8]| octets.iter().all(|&octet| octet == 0);

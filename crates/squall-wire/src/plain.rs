@@ -1689,7 +1689,7 @@ static LLDP_TLVS: Tlv = Tlv {
     ..PLAIN_TLV
 };
 
-/// Of neighbor discovery: RFC 4861 §4.6, RFC 8106.
+/// Neighbor discovery: RFC 4861 §4.6, RFC 8106.
 pub(crate) static ND_OPTIONS: Tlv = Tlv {
     defs: &[
         option("source", 1, Value(&[Part::Mac]), "Source link-layer address"),

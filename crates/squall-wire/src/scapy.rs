@@ -62,7 +62,7 @@ pub fn parse(text: &str) -> Result<Scapy, SyntaxError> {
 /// A class of scapy.
 struct Class {
     names: &'static [&'static str],
-    ours: &'static str,
+    native: &'static str,
     /// Scapy's names of fields and the corresponding ones of the table; fields with equal names or
     /// aliases are left out.
     fields: &'static [(&'static str, &'static str)],
@@ -72,29 +72,29 @@ struct Class {
 
 /// A class whose fields have the table's names.
 macro_rules! plain {
-    ($name:literal, $ours:literal, [$($default:tt),* $(,)?] $(,)?) => {
-        Class { names: &[$name], ours: $ours, fields: &[], defaults: &[$($default),*] }
+    ($name:literal, $native:literal, [$($default:tt),* $(,)?] $(,)?) => {
+        Class { names: &[$name], native: $native, fields: &[], defaults: &[$($default),*] }
     };
 }
 
 static CLASSES: &[Class] = &[
     Class {
         names: &["Ether"],
-        ours: "eth",
+        native: "eth",
         fields: &[("dst", "dst"), ("src", "src"), ("type", "type")],
         defaults: &[("type", 0x9000, true)],
     },
-    Class { names: &["Dot1Q"], ours: "vlan", fields: TAG, defaults: &[("type", 0, true)] },
-    Class { names: &["Dot1AD"], ours: "vlan", fields: TAG, defaults: &[("type", 0, true)] },
+    Class { names: &["Dot1Q"], native: "vlan", fields: TAG, defaults: &[("type", 0, true)] },
+    Class { names: &["Dot1AD"], native: "vlan", fields: TAG, defaults: &[("type", 0, true)] },
     Class {
         names: &["MPLS"],
-        ours: "mpls",
+        native: "mpls",
         fields: &[("label", "label"), ("cos", "tc"), ("s", "s"), ("ttl", "ttl")],
         defaults: &[("label", 3, false), ("ttl", 0, false)],
     },
     Class {
         names: &["ARP"],
-        ours: "arp",
+        native: "arp",
         fields: &[
             ("hwtype", "htype"),
             ("ptype", "ptype"),
@@ -110,7 +110,7 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["IP", "IPerror"],
-        ours: "ipv4",
+        native: "ipv4",
         fields: &[
             ("version", "version"),
             ("ihl", "ihl"),
@@ -130,7 +130,7 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["IPv6", "IPerror6"],
-        ours: "ipv6",
+        native: "ipv6",
         fields: &[
             ("version", "version"),
             ("tc", "tc"),
@@ -145,19 +145,19 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["IPv6ExtHdrHopByHop"],
-        ours: "hopopts",
+        native: "hopopts",
         fields: &[("nh", "next"), ("len", "length"), ("options", "options")],
         defaults: &[("next", 59, true)],
     },
     Class {
         names: &["IPv6ExtHdrDestOpt"],
-        ours: "dstopts",
+        native: "dstopts",
         fields: &[("nh", "next"), ("len", "length"), ("options", "options")],
         defaults: &[("next", 59, true)],
     },
     Class {
         names: &["IPv6ExtHdrFragment"],
-        ours: "fragment",
+        native: "fragment",
         fields: &[
             ("nh", "next"),
             ("res1", "reserved"),
@@ -169,7 +169,7 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["GRE"],
-        ours: "gre",
+        native: "gre",
         fields: &[
             ("chksum_present", "c"),
             ("key_present", "k"),
@@ -187,13 +187,13 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["VXLAN"],
-        ours: "vxlan",
+        native: "vxlan",
         fields: &[("flags", "flags"), ("vni", "vni")],
         defaults: &[("vni", 0, false)],
     },
     Class {
         names: &["GTP_U_Header", "GTPHeader"],
-        ours: "gtpu",
+        native: "gtpu",
         fields: &[
             ("version", "version"),
             ("PT", "pt"),
@@ -211,7 +211,7 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["UDP", "UDPerror"],
-        ours: "udp",
+        native: "udp",
         fields: &[
             ("sport", "sport"),
             ("dport", "dport"),
@@ -222,7 +222,7 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["TCP", "TCPerror"],
-        ours: "tcp",
+        native: "tcp",
         fields: &[
             ("sport", "sport"),
             ("dport", "dport"),
@@ -240,7 +240,7 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["ICMP", "ICMPerror"],
-        ours: "icmp",
+        native: "icmp",
         fields: &[
             ("type", "type"),
             ("code", "code"),
@@ -255,25 +255,25 @@ static CLASSES: &[Class] = &[
     },
     Class {
         names: &["ICMPv6EchoRequest"],
-        ours: "icmpv6",
+        native: "icmpv6",
         fields: ECHO,
         defaults: &[("type", 128, false)],
     },
     Class {
         names: &["ICMPv6EchoReply"],
-        ours: "icmpv6",
+        native: "icmpv6",
         fields: ECHO,
         defaults: &[("type", 129, false)],
     },
     Class {
         names: &["ICMPv6ND_NS"],
-        ours: "icmpv6",
+        native: "icmpv6",
         fields: &[("type", "type"), ("code", "code"), ("cksum", "checksum"), ("tgt", "target")],
         defaults: &[("type", 135, false), ("target", 0, false)],
     },
     Class {
         names: &["IGMP"],
-        ours: "igmp",
+        native: "igmp",
         fields: &[
             ("type", "type"),
             ("mrcode", "max_resp"),
@@ -325,13 +325,13 @@ static CLASSES: &[Class] = &[
 
 impl Class {
     fn header(&self) -> &'static HeaderDef {
-        find(self.ours).expect("a class is one of our headers")
+        find(self.native).expect("a class is one of our headers")
     }
 
     /// The table's field for one of scapy's.
     fn field(&self, name: &str) -> Option<(usize, &'static FieldDef)> {
         match self.fields.iter().find(|(scapy, _)| *scapy == name) {
-            Some((_, ours)) => self.header().field(ours),
+            Some((_, native)) => self.header().field(native),
             None if self.fields.len() > 2 => None,
             None => self.header().field(name),
         }
@@ -728,7 +728,7 @@ impl Parser<'_> {
             };
             // Fields that are always 0 here.
             let zero = *literal == Literal::Number(0) && RESERVED.contains(&name);
-            if nothing || zero || (class.ours, name) == ("vxlan", "NextProtocol") {
+            if nothing || zero || (class.native, name) == ("vxlan", "NextProtocol") {
                 return Ok(());
             }
             let names = class.field_names();
@@ -1049,7 +1049,7 @@ impl Parser<'_> {
                 .is_some_and(|(_, at)| self.text[at.clone()].starts_with("ICMPv6ND"));
             let (layer, at) = &mut self.layers[i];
             let header = layer.header;
-            let class = CLASSES.iter().filter(|class| class.ours == header.name);
+            let class = CLASSES.iter().filter(|class| class.native == header.name);
             let name = self.text[at.clone()].trim();
             let Some(class) =
                 class.clone().find(|class| class.names.contains(&name)).or(class.clone().next())
@@ -1167,7 +1167,7 @@ impl Parser<'_> {
 
 /// Payload that scapy has in a field.
 fn has_data(class: &Class, name: &str) -> bool {
-    matches!(class.ours, "icmpv6" | "esp") && name == "data"
+    matches!(class.native, "icmpv6" | "esp") && name == "data"
 }
 
 fn is_octets(name: &str) -> bool {

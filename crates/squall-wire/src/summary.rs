@@ -129,7 +129,7 @@ impl Frame {
             frame: self,
             i,
             last: i + 1 == self.layers.len(),
-            behind: counted.saturating_sub(layer.offset + layer.len),
+            after: counted.saturating_sub(layer.offset + layer.len),
             whole: counted.saturating_sub(layer.offset),
         };
         match header.proto {
@@ -141,7 +141,7 @@ impl Frame {
             Proto::Gre => part.gre(),
             Proto::Udp => part.udp(),
             Proto::Vxlan | Proto::Gtpu => part.tunnel(),
-            Proto::Tcp => self.tcp(i, part.behind),
+            Proto::Tcp => self.tcp(i, part.after),
             Proto::Icmp => part.icmp(),
             Proto::Icmpv6 => part.icmpv6(),
             Proto::Igmp => part.igmp(),
@@ -187,8 +187,8 @@ impl Frame {
             (3, 1) => format!("host {to} unreachable"),
             (3, 2) => format!("{to} protocol {} unreachable", self.number(about, "protocol")),
             (3, 3) => {
-                let behind = self.layers.get(about + 1)?;
-                let name = match behind.header.proto {
+                let after = self.layers.get(about + 1)?;
+                let name = match after.header.proto {
                     Proto::Udp => "udp",
                     Proto::Tcp => "tcp",
                     _ => return None,
@@ -205,7 +205,7 @@ impl Frame {
         })
     }
 
-    fn tcp(&self, i: usize, behind: usize) -> String {
+    fn tcp(&self, i: usize, after: usize) -> String {
         let number = |name: &str| self.number(i, name);
         let flags: String = [
             (1, 'F'),
@@ -223,7 +223,7 @@ impl Frame {
         .map(|(_, c)| c)
         .collect();
         let flags = if flags.is_empty() { "none".into() } else { flags };
-        let seq = match behind {
+        let seq = match after {
             0 => number("seq").to_string(),
             n => format!("{}:{}", number("seq"), (number("seq") as u32).wrapping_add(n as u32)),
         };
@@ -244,10 +244,10 @@ impl Frame {
             String::new()
         };
         let from = self.layers[i].offset + self.layers[i].len;
-        let payload = describe::tcp(self.ports(i), &self.bytes[from..from + behind]);
+        let payload = describe::tcp(self.ports(i), &self.bytes[from..from + after]);
         let payload = payload.map_or_else(String::new, |what| format!(": {what}"));
         format!(
-            "Flags [{flags}], seq {seq}{ack}, win {}{urgent}{options}, length {behind}{payload}",
+            "Flags [{flags}], seq {seq}{ack}, win {}{urgent}{options}, length {after}{payload}",
             number("window")
         )
     }
@@ -288,7 +288,7 @@ struct Part<'a> {
     /// It is the last layer.
     last: bool,
     /// Octets after its header, and with it, without padding of the frame.
-    behind: usize,
+    after: usize,
     whole: usize,
 }
 
@@ -308,7 +308,7 @@ impl Part<'_> {
     /// The octets after its header.
     fn content(&self) -> &[u8] {
         let layer = &self.frame.layers[self.i];
-        &self.frame.bytes[layer.offset + layer.len..layer.offset + layer.len + self.behind]
+        &self.frame.bytes[layer.offset + layer.len..layer.offset + layer.len + self.after]
     }
 
     fn link(&self) -> String {
@@ -323,7 +323,7 @@ impl Part<'_> {
         }
         let kind = frame.ethertype(i);
         if tagged {
-            return format!("{tag}ethertype {kind}, length {}", self.behind);
+            return format!("{tag}ethertype {kind}, length {}", self.after);
         }
         let length = frame.bytes.len() - frame.layers[i].offset;
         let (from, to) = (self.text("src"), self.text("dst"));
@@ -331,11 +331,11 @@ impl Part<'_> {
     }
 
     fn mpls(&self) -> String {
-        let behind = self.behind;
+        let after = self.after;
         // One name for a stack of labels.
         let first = self.i == 0 || self.frame.layers[self.i - 1].header.proto != Proto::Mpls;
         let bottom = if self.number("s") == 1 { "[S], " } else { "" };
-        let rest = if self.last { format!(", length {behind}") } else { " ".into() };
+        let rest = if self.last { format!(", length {after}") } else { " ".into() };
         let name = if first { "MPLS " } else { "" };
         format!(
             "{name}(label {}, tc {}, {bottom}ttl {}){rest}",
@@ -360,7 +360,7 @@ impl Part<'_> {
     }
 
     fn ip(&self) -> String {
-        let behind = self.behind;
+        let after = self.after;
         let v4 = self.proto() == Proto::Ipv4;
         let (name, next) = if v4 { ("IP", "protocol") } else { ("IP6", "next") };
         // The ports follow the addresses, wherever the extension headers end.
@@ -393,9 +393,9 @@ impl Part<'_> {
             port("dport")
         );
         if fragment {
-            line += &format!("frag {}+{behind}", self.number("frag") * 8);
+            line += &format!("frag {}+{after}", self.number("frag") * 8);
         } else if self.last {
-            line += &format!("ip-proto-{} {behind}", self.number(next));
+            line += &format!("ip-proto-{} {after}", self.number(next));
         }
         line
     }
@@ -415,7 +415,7 @@ impl Part<'_> {
             _ => String::new(),
         };
         let rest = if self.last {
-            format!("ip-proto-{} {}", self.number("next"), self.behind)
+            format!("ip-proto-{} {}", self.number("next"), self.after)
         } else {
             String::new()
         };
@@ -442,11 +442,11 @@ impl Part<'_> {
             return String::new();
         }
         describe::udp(self.frame.ports(self.i), self.content())
-            .unwrap_or_else(|| format!("UDP, length {}", self.behind))
+            .unwrap_or_else(|| format!("UDP, length {}", self.after))
     }
 
     fn tunnel(&self) -> String {
-        let rest = if self.last { format!(", length {}", self.behind) } else { ": ".into() };
+        let rest = if self.last { format!(", length {}", self.after) } else { ": ".into() };
         match self.proto() {
             Proto::Vxlan => {
                 let (flags, vni) = (self.text("flags"), self.number("vni"));

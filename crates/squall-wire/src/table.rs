@@ -442,14 +442,14 @@ static IPV6: HeaderDef = HeaderDef {
         field("src", &["src_ip", "saddr"], 64, 128, Ipv6, "Source").or(IP6_1),
         field("dst", &["dst_ip", "daddr"], 192, 128, Ipv6, "Destination").or(IP6_2),
     ],
-    carries: BEHIND_IPV6,
+    carries: AFTER_IPV6,
     proto: Proto::Ipv6,
     chosen_by: &[(Space::Ip, 41)],
     chooses: Some(Space::Ip),
     ..PLAIN
 };
 
-const BEHIND_IPV6: &[&str] = &[
+const AFTER_IPV6: &[&str] = &[
     "hopopts", "dstopts", "routing", "fragment", "ipv4", "tcp", "udp", "ipv6", "gre", "icmpv6",
     "icmp", "igmp", "mpls",
 ];
@@ -476,7 +476,7 @@ static HOPOPTS: HeaderDef = HeaderDef {
         EXT_LEN,
         options(OptionSet::Ipv6, "options", &["opts"], "Options, padded to 8 octets"),
     ],
-    carries: BEHIND_IPV6,
+    carries: AFTER_IPV6,
     proto: Proto::HopOpts,
     chooses: Some(Space::Ip),
     ..PLAIN
@@ -492,7 +492,7 @@ static DSTOPTS: HeaderDef = HeaderDef {
         EXT_LEN,
         options(OptionSet::Ipv6, "options", &["opts"], "Options, padded to 8 octets"),
     ],
-    carries: BEHIND_IPV6,
+    carries: AFTER_IPV6,
     proto: Proto::DstOpts,
     chooses: Some(Space::Ip),
     ..PLAIN
@@ -540,7 +540,7 @@ static ROUTING: HeaderDef = HeaderDef {
             "Addresses, in the order of the header",
         ),
     ],
-    carries: BEHIND_IPV6,
+    carries: AFTER_IPV6,
     proto: Proto::Routing,
     chooses: Some(Space::Ip),
     ..PLAIN
@@ -559,7 +559,7 @@ static FRAGMENT: HeaderDef = HeaderDef {
         field("m", &["more"], 31, 1, NUMBER, "More fragments follow"),
         field("id", &["identification"], 32, 32, NUMBER, "Identification"),
     ],
-    carries: BEHIND_IPV6,
+    carries: AFTER_IPV6,
     proto: Proto::Fragment,
     chooses: Some(Space::Ip),
     ..PLAIN

@@ -377,7 +377,7 @@ impl<'a> Segment<'a> {
         let (network, transport_at, payload_at) =
             (headers.network as usize, headers.transport as usize, headers.payload as usize);
         let payload = octets.get(payload_at..headers.end as usize)?;
-        let behind_headers = payload_at - network;
+        let headers_len = payload_at - network;
         let total = match headers.key.version {
             4 => be16(network + 2)? as usize,
             _ => match be16(network + 4)? as usize {
@@ -389,7 +389,7 @@ impl<'a> Segment<'a> {
         let len = if total == 0 {
             payload.len()
         } else {
-            total.checked_sub(behind_headers)?.max(payload.len())
+            total.checked_sub(headers_len)?.max(payload.len())
         };
         let len = match transport {
             Transport::Tcp => len,

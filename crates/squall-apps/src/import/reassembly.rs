@@ -32,7 +32,7 @@ pub struct Chunk {
     len: u32,
     range: Range<usize>,
     time: Instant,
-    /// The sender had no more data at that moment (PSH).
+    /// The sender had no further data at that moment (PSH).
     push: bool,
 }
 

@@ -203,7 +203,7 @@ fn self_signed(
 #[derive(Debug, Default)]
 struct Tickets(Mutex<HashMap<ServerName<'static>, Known>>);
 
-/// Of one server.
+/// Tickets of one server.
 #[derive(Debug, Default)]
 struct Known {
     group: Option<NamedGroup>,

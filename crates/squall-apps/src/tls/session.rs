@@ -21,8 +21,8 @@ use squall_units::Nanos;
 
 use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, tls::Tls};
 
-/// Marks pieces of a session, whose place is in the other bits; `nth` is their offset in all that
-/// it sent.
+/// Marks pieces of a session, whose place is in the other bits; `nth` is their offset in
+/// its sent octets.
 pub(crate) const SESSION: u32 = 1 << 31;
 
 /// Maximum plaintext of a record (RFC 8446 §5.1).
@@ -61,7 +61,7 @@ struct Session {
     peer: Connection,
     /// The beginning of an incomplete record.
     incoming: Vec<u8>,
-    /// Ciphertext that is not acknowledged, and its offset in all that was sent.
+    /// Ciphertext that is not acknowledged, and its offset in the sent octets.
     kept: VecDeque<u8>,
     begins: u32,
     /// Plaintext pieces that are not yet encrypted, each from this octet on.
@@ -153,8 +153,8 @@ impl Layer {
         if in_first > 0 {
             head.copy_from_slice(&first[from..from + in_first]);
         }
-        let behind = from.saturating_sub(first.len());
-        tail.copy_from_slice(&second[behind..behind + tail.len()]);
+        let skip = from.saturating_sub(first.len());
+        tail.copy_from_slice(&second[skip..skip + tail.len()]);
     }
 
     /// Handles a flow's event before its program.

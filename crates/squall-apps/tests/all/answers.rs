@@ -206,7 +206,7 @@ fn a_request_has_the_given_method_headers_and_body() {
 }
 
 #[test]
-fn paths_come_as_often_as_their_weights_say() {
+fn paths_are_drawn_by_their_weights() {
     let client = HttpClient {
         paths: vec![(6, "/a".into()), (3, "/b".into()), (1, "/c".into())],
         requests: 50,

@@ -332,8 +332,8 @@ proptest! {
         let port = pair.begin(0, FlowKind::Tcp);
         pair.run(secs(100));
         for side in 0..2 {
-            let said: Vec<u8> = turns.iter().filter(|t| t.side != side).flat_map(|t| t.octets.clone()).collect();
-            prop_assert!(pair.received(side, port) == said, "side {side} heard something else: {:?}", lines(&one.client));
+            let sent: Vec<u8> = turns.iter().filter(|t| t.side != side).flat_map(|t| t.octets.clone()).collect();
+            prop_assert!(pair.received(side, port) == sent, "side {side} heard something else: {:?}", lines(&one.client));
             let counts = pair.counts(side);
             prop_assert_eq!((counts.finished, counts.gone, counts.protocol_errors), (1, 1, [0; ProtocolError::COUNT]), "side {}", side);
         }

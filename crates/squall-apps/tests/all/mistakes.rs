@@ -1,4 +1,4 @@
-//! Mistakes in programs: the instruction, what it contains, and the expectation.
+//! Errors in programs: the instruction, its text, and the expectation.
 
 use std::collections::BTreeMap;
 
@@ -232,7 +232,7 @@ fn templates_fill_marks_that_have_values() {
 
 #[test]
 #[should_panic(expected = "is not a server's program")]
-fn a_client_does_not_listen() {
+fn a_client_cannot_listen() {
     let mut apps = Apps::new(1, ());
     let program = apps.add(&Program::client("c").recv(1).build().expect("right")).expect("right");
     let any = "0.0.0.0".parse().expect("an address");

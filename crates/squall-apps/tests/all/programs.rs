@@ -114,7 +114,7 @@ fn early_data_is_counted_when_only_lengths_matter() {
 }
 
 #[test]
-fn variables_loops_and_jumps_say_how_often() {
+fn variables_loops_and_jumps_control_repetition() {
     let (client, server) = pair(
         &[
             "set n 3",
@@ -162,7 +162,7 @@ fn datagrams_that_are_counted_down_need_no_wait_between_them() {
 }
 
 #[test]
-fn a_clock_says_how_long_a_loop_goes_on() {
+fn a_clock_limits_the_duration_of_a_loop() {
     let (client, server) = pair(
         &[
             "set t clock",

@@ -261,16 +261,26 @@ fn clients_show_a_certificate_to_servers_that_ask_for_one() {
 #[test]
 fn a_peer_without_tls_is_an_error_and_ends() {
     let settings = TlsSettings::default();
-    let mut spoken_to = pair(http(10), None, Some(&settings));
-    spoken_to.begin(0, FlowKind::Tcp);
-    spoken_to.run(secs(1000));
-    assert_eq!(errors(&spoken_to, 1, ProtocolError::TlsBroken), 1, "{:?}", spoken_to.counts(1));
-    spoken_to.assert_nothing_left();
-    let mut spoken_by = pair(http(10), Some(&settings), None);
-    spoken_by.begin(0, FlowKind::Tcp);
-    spoken_by.run(secs(1000));
-    assert_eq!(errors(&spoken_by, 0, ProtocolError::TlsBroken), 1, "{:?}", spoken_by.counts(0));
-    spoken_by.assert_nothing_left();
+    let mut plain_client = pair(http(10), None, Some(&settings));
+    plain_client.begin(0, FlowKind::Tcp);
+    plain_client.run(secs(1000));
+    assert_eq!(
+        errors(&plain_client, 1, ProtocolError::TlsBroken),
+        1,
+        "{:?}",
+        plain_client.counts(1)
+    );
+    plain_client.assert_nothing_left();
+    let mut plain_server = pair(http(10), Some(&settings), None);
+    plain_server.begin(0, FlowKind::Tcp);
+    plain_server.run(secs(1000));
+    assert_eq!(
+        errors(&plain_server, 0, ProtocolError::TlsBroken),
+        1,
+        "{:?}",
+        plain_server.counts(0)
+    );
+    plain_server.assert_nothing_left();
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn ports_change_and_a_crc_stays_as_right_or_as_wrong() {
 }
 
 #[test]
-fn a_first_fragment_does_not_determine_the_packets_length() {
+fn a_first_fragment_leaves_the_packets_length_unknown() {
     let mut frame = Spec { payload: 300, ..Spec::new(L4::Sctp) }.frame();
     frame[20] |= 0x20;
     let (out, counts) = edited(&portmap(), &frame, frame.len() as u32);

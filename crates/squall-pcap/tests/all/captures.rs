@@ -128,25 +128,25 @@ fn a_captured_fcs_is_cut_off() {
 #[test]
 fn headers_of_zeros_are_packets_of_no_octets_where_packets_follow() {
     let packet = [Little.u32s(&[S, 0, 4, 4]), vec![1; 4]].concat();
-    let file = |zeros: usize, behind: &[u8]| {
-        [Little.pcap(0xa1b2_c3d4, 4, 1), packet.clone(), vec![0; zeros], behind.to_vec()].concat()
+    let file = |zeros: usize, after: &[u8]| {
+        [Little.pcap(0xa1b2_c3d4, 4, 1), packet.clone(), vec![0; zeros], after.to_vec()].concat()
     };
     for headers in [1, 2, 31, 255] {
-        for behind in [&packet[..], &packet.repeat(5), &[], &[0; 9]] {
-            let (packets, error) = read(file(16 * headers, behind).as_slice());
-            let cut = behind == [0; 9];
+        for after in [&packet[..], &packet.repeat(5), &[], &[0; 9]] {
+            let (packets, error) = read(file(16 * headers, after).as_slice());
+            let cut = after == [0; 9];
             assert_eq!(
                 packets.len(),
-                1 + headers + behind.len() / packet.len(),
-                "{headers} {behind:?} {error:?}"
+                1 + headers + after.len() / packet.len(),
+                "{headers} {after:?} {error:?}"
             );
             assert_eq!(error.is_some(), cut, "{error:?}");
             assert_eq!((packets[1].wire_len, packets[1].time_ns), (0, 0));
         }
     }
     // A hole ends at any octet, and has a page or more.
-    for (zeros, behind) in [(16, &[7; 99][..]), (40, &packet), (4096, &packet), (1 << 20, &[])] {
-        let (packets, error) = read(file(zeros, behind).as_slice());
+    for (zeros, after) in [(16, &[7; 99][..]), (40, &packet), (4096, &packet), (1 << 20, &[])] {
+        let (packets, error) = read(file(zeros, after).as_slice());
         let error = error.expect("a hole");
         assert!(matches!(error.fault, Fault::Hole), "{error}");
         assert_eq!((packets.len(), error.offset), (1, 44), "{zeros}");
@@ -306,7 +306,7 @@ fn an_fcs_by_interface_or_by_packet_is_cut_off() {
 }
 
 #[test]
-fn faults_of_blocks_say_where_and_what() {
+fn faults_of_blocks_have_place_and_reason() {
     let begin = [Little.section(), Little.interface(1, 0, &[])].concat();
     let with = |block: Vec<u8>| fault(&[begin.clone(), block].concat());
     let packet = Little.packet(0, 0, 60, &[0; 60], &[]);

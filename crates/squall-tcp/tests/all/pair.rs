@@ -18,7 +18,7 @@ fn a_request_is_answered_and_nothing_is_left() {
 }
 
 #[test]
-fn megabytes_arrive_whole_whatever_happens_on_the_way() {
+fn megabytes_arrive_whole_over_a_faulty_path() {
     for loss in [0.0, 0.01, 0.05] {
         for (sack, timestamps, wscale) in [
             (true, true, Some(7)),

@@ -1,5 +1,5 @@
-//! Under any loss, reordering and corruption: all data arrives in order or the flow ends with a reason,
-//! nothing is left over, and time advances.
+//! Under any loss, reordering and corruption: all data arrives in order or the flow ends with a
+//! reason, nothing is left over, and time advances.
 
 use proptest::prelude::*;
 use squall_tcp::{Congestion, Reason, Tunables};

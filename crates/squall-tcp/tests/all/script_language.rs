@@ -4,7 +4,7 @@
 #[path = "../runner/script.rs"]
 mod script;
 
-use script::{ACK, Action, Awaited, Gone, PSH, SYN, Script, Segment, TcpOption, Verb, Who};
+use script::{ACK, Action, Awaited, Gone, PSH, SYN, Script, Segment, Target, TcpOption, Verb};
 use squall_units::Nanos;
 
 const HEAD: &str = "// RFC 9293 3.5: a rule.\nlinux: yes\n";
@@ -54,7 +54,7 @@ fn a_script_parses_to_its_steps() {
         ..Segment::default()
     };
     assert_eq!(script.steps[1].action, Action::Expect(push));
-    assert_eq!(script.steps[1].who, Who::Squall);
+    assert_eq!(script.steps[1].target, Target::Squall);
     assert_eq!(
         (script.steps[1].time.from, script.steps[1].time.to),
         (Nanos::ZERO, Nanos(500_000_000))

@@ -403,7 +403,7 @@ impl Subject for Linux {
 
     fn inject(&mut self, packet: &[u8]) {
         let len = 14 + packet.len();
-        let mut patience = 1000;
+        let mut deadline = 1000;
         loop {
             let mut batch = self.tx.lend(1);
             if !batch.is_empty() {
@@ -414,8 +414,8 @@ impl Subject for Linux {
                     return;
                 }
             }
-            patience -= 1;
-            assert!(patience > 0, "a veth takes a frame within a second");
+            deadline -= 1;
+            assert!(deadline > 0, "a veth takes a frame within a second");
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -8,8 +8,8 @@ use squall_units::Nanos;
 use super::{
     packet::{self, Ends, Harm, RawSegment},
     script::{
-        ACK, Action, Awaited, Family, Gone, Icmp, IpPart, PSH, SYN, Script, Segment, Step,
-        TcpOption, Verb, Who,
+        ACK, Action, Awaited, Family, Gone, Icmp, IpPart, PSH, SYN, Script, Segment, Step, Target,
+        TcpOption, Verb,
     },
 };
 
@@ -42,7 +42,7 @@ pub enum Observation {
 /// Which steps are played, and with what tolerance.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
-    pub who: Who,
+    pub target: Target,
     pub family: Family,
     pub tolerance: Nanos,
     /// Added tolerance, as a share of the time since the previous step: timers of a busy machine
@@ -77,7 +77,9 @@ pub fn play(script: &Script, mode: Mode, subject: &mut dyn Subject) -> Result<()
         trace: vec![],
     };
     let mut base = start;
-    for step in script.steps.iter().filter(|step| step.who == Who::Both || step.who == mode.who) {
+    for step in
+        script.steps.iter().filter(|step| step.target == Target::Both || step.target == mode.target)
+    {
         base = player
             .step(base, step)
             .map_err(|problem| player.describe_failure(script, Some(step), &problem))?;
@@ -99,7 +101,7 @@ struct Player<'a> {
     local_isn: Option<u32>,
     peer_isn: u32,
     first_isn: u32,
-    /// The script's first timestamp, and the real one that it stands for.
+    /// The script's first timestamp, and the corresponding real one.
     first_timestamp: Option<(u32, u32)>,
     last_timestamp: u32,
     /// Octets that the application has sent.
@@ -270,7 +272,7 @@ impl Player<'_> {
             Awaited::PeerClosed => Event::PeerClosed,
             Awaited::Gone(gone) => Event::Gone(*gone),
         };
-        let patience = to + self.tolerance + self.mode.grace;
+        let deadline = to + self.tolerance + self.mode.grace;
         loop {
             match (self.events.front().copied(), wanted) {
                 (Some((_, Event::Received(some))), Event::Received(all)) if some < all => {}
@@ -291,21 +293,21 @@ impl Player<'_> {
                 }
                 (None, _) => {}
             }
-            if self.subject.now() >= patience {
+            if self.subject.now() >= deadline {
                 let had =
                     self.events.front().map_or("nothing".into(), |(_, event)| format!("{event:?}"));
                 return Err(format!(
                     "expected {awaited} until {}: the application was told {had}",
-                    self.when(patience)
+                    self.when(deadline)
                 ));
             }
             // In small steps, for subjects that are polled.
             let next = if wanted == Event::Gone(Gone::Closed) {
                 self.subject.now() + Nanos(2_000_000)
             } else {
-                patience
+                deadline
             };
-            self.look(next.min(patience));
+            self.look(next.min(deadline));
         }
     }
 
@@ -329,20 +331,20 @@ impl Player<'_> {
         let last = parts.len() - 1;
         let mut came = from;
         for (i, part) in parts.iter().enumerate() {
-            let patience = to + self.tolerance + self.mode.grace;
+            let deadline = to + self.tolerance + self.mode.grace;
             let (at, packet) = loop {
                 if let Some(first) = self.packets.pop_front() {
                     break first;
                 }
-                if self.subject.now() >= patience {
+                if self.subject.now() >= deadline {
                     let nth = if last == 0 {
                         String::new()
                     } else {
                         format!(" ({} of {})", i + 1, last + 1)
                     };
-                    return Err(format!("nothing came until {}{nth}", self.when(patience)));
+                    return Err(format!("nothing came until {}{nth}", self.when(deadline)));
                 }
-                self.look(patience);
+                self.look(deadline);
             };
             let seen = packet::read(&self.ends, &packet)?
                 .expect("packets of other flows are left out when they are seen");
@@ -371,7 +373,7 @@ impl Player<'_> {
         if seen.flags & SYN != 0 && self.local_isn.is_none() {
             self.local_isn = Some(seen.seq.wrapping_sub(expected.start));
         }
-        let exact = self.mode.who == Who::Squall || step.who == Who::Linux;
+        let exact = self.mode.target == Target::Squall || step.target == Target::Linux;
         // Where a sender pushes before the end of its data is its choice (RFC 9293 3.9.1.2).
         let is_end = expected.end == expected.start || expected.end.wrapping_sub(1) == self.sent;
         let looked_at = if is_end { 0xff } else { !PSH };

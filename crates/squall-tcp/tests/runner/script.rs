@@ -1,5 +1,5 @@
 //! The language of packet scripts: parses text into a [`Script`], or reports where it is wrong and
-//! what was expected.
+//! the expectation.
 //!
 //! README.md next to the scripts describes it. It is close to packetdrill's; the application acts
 //! in verbs instead of system calls, because this stack has no sockets.
@@ -66,14 +66,14 @@ pub struct Step {
     pub line: u32,
     /// As written.
     pub text: String,
-    pub who: Who,
+    pub target: Target,
     pub time: Time,
     pub action: Action,
 }
 
 /// Which subjects play a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Target {
     Both,
     Squall,
     Linux,
@@ -201,7 +201,7 @@ pub enum TcpOption {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Icmp {
     pub kind: IcmpKind,
-    /// Of the quoted segment; `None`: the last one sent.
+    /// Number of the quoted segment; `None`: the last one sent.
     pub seq: Option<u32>,
 }
 
@@ -293,15 +293,15 @@ impl Script {
             cursor.end()?;
         }
         // Declared differences are played, too, so that one that no longer exists is noticed.
-        let apart = script.steps.iter().find(|step| step.who == Who::Linux);
-        if let (None, Some(difference)) = (apart, script.differences.first()) {
+        let linux_step = script.steps.iter().find(|step| step.target == Target::Linux);
+        if let (None, Some(difference)) = (linux_step, script.differences.first()) {
             let cursor = Cursor { file, line: number + 1, text: "", at: 0, word_at: 0 };
             return Err(cursor.error(format!(
                 "steps of Linux alone (@linux +.1 ...) that show how {}",
                 difference.what
             )));
         }
-        if let Some(step) = apart.filter(|_| script.differences.is_empty()) {
+        if let Some(step) = linux_step.filter(|_| script.differences.is_empty()) {
             let cursor = Cursor { file, line: step.line, text: "@linux", at: 0, word_at: 0 };
             return Err(cursor.error(
                 "a line `linux-differs: what; verdict: RFC section says ...` before the steps",
@@ -516,12 +516,12 @@ impl<'a> Cursor<'a> {
 
     fn step(&mut self) -> Result<Step, ScriptError> {
         let text = self.text.trim().to_owned();
-        let who = if self.take_word("@linux") {
-            Who::Linux
+        let target = if self.take_word("@linux") {
+            Target::Linux
         } else if self.take_word("@squall") {
-            Who::Squall
+            Target::Squall
         } else {
-            Who::Both
+            Target::Both
         };
         self.skip_blanks();
         self.need("+")?;
@@ -530,7 +530,7 @@ impl<'a> Cursor<'a> {
         if to < from {
             return Err(self.error_before("a time that is not before the first"));
         }
-        Ok(Step { line: self.line, text, who, time: Time { from, to }, action: self.action()? })
+        Ok(Step { line: self.line, text, target, time: Time { from, to }, action: self.action()? })
     }
 
     fn action(&mut self) -> Result<Action, ScriptError> {

@@ -1,6 +1,5 @@
-//! Octets of each header. tshark reads all of these without a complaint, with checksums verified;
-//! those of plain UDP and TCP, of IP in IP and of the fragment header were also compared with
-//! scapy's.
+//! Octets of each header. tshark reads all of these without a complaint, with checksums verified.
+//! Plain UDP and TCP, IP in IP and the fragment header were also compared with scapy's.
 
 use squall_wire::{Frame, Packet};
 

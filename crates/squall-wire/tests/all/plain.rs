@@ -101,17 +101,17 @@ fn packets_in_scapy_notation_have_the_same_octets() {
     let mut read = 0;
     for line in EXAMPLES.lines().filter(|line| !line.starts_with('#')) {
         let mut parts = line.split(" | ");
-        let (Some(ours), Some(theirs)) = (parts.next(), parts.next()) else { continue };
+        let (Some(native), Some(scapy)) = (parts.next(), parts.next()) else { continue };
         // Identifications are 0 in the examples.
-        let theirs = theirs.replace("IP(", "IP(id=0,").replace(",)", ")");
-        match squall_wire::scapy::parse(&theirs) {
+        let scapy = scapy.replace("IP(", "IP(id=0,").replace(",)", ")");
+        match squall_wire::scapy::parse(&scapy) {
             Ok(packet) => {
                 let frame = packet.packet.build(None, &|_| unreachable!(), 0).unwrap();
-                assert_eq!(frame.bytes, built(ours).bytes, "{theirs}: {}", packet.packet);
+                assert_eq!(frame.bytes, built(native).bytes, "{scapy}: {}", packet.packet);
                 read += 1;
             }
             // A class or list without a counterpart.
-            Err(error) => assert!(!error.hint.is_empty(), "{theirs}"),
+            Err(error) => assert!(!error.hint.is_empty(), "{scapy}"),
         }
     }
     assert!(read >= 18, "{read} of them");

@@ -239,7 +239,7 @@ fn payload_layers_fill_or_are_cut() {
 }
 
 #[test]
-fn impossible_builds_say_why() {
+fn impossible_builds_give_a_reason() {
     let fails = |text: &str, len| packet(text).build(len, &load, 0).unwrap_err();
     assert!(matches!(fails("eth/ipv4/udp", Some(41)), BuildError::TooShort { need: 42, len: 41 }));
     assert_eq!(fails("eth/file(nowhere)", None).to_string(), "nowhere: no such file");
