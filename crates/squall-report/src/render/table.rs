@@ -78,6 +78,10 @@ impl Cell {
     pub fn styled(text: impl Into<String>, style: Style) -> Self {
         Self { text: text.into(), style }
     }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
 }
 
 /// The first column is a name: it stands left and gives way first. The others stand right.
