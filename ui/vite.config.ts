@@ -1,7 +1,7 @@
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { defineConfig } from "vite";
 
-// `npm run dev` asks a daemon: `squall serve --plain` beside it, or SQUALL=http://host:port.
+// `npm run dev` uses a running daemon: `squall serve --plain`, or SQUALL=http://host:port.
 const daemon = process.env.SQUALL ?? "http://127.0.0.1:8443";
 
 export default defineConfig({
@@ -21,7 +21,7 @@ export default defineConfig({
         target: daemon,
         ws: true,
         secure: false,
-        // The daemon refuses other origins; the one in between is ours.
+        // The daemon refuses other origins, and this proxy changes the origin.
         configure: (proxy) => {
           proxy.on("proxyReq", (request) => request.removeHeader("origin"));
           proxy.on("proxyReqWs", (request) => request.removeHeader("origin"));

@@ -471,7 +471,7 @@ const steps = {
     const stream = { name: "too fast", packet: "eth/ipv4/udp", size: 64, rate: "10000 Mpps" };
     const { run } = await ask(page, "/runs", "POST", { owner: "alice", name: "too fast", profile: { duration: "5 min", ports: { A: "null:" }, stream: [stream] } });
     await page.goto(`${url}/#/run?id=${run.id}`);
-    const notice = page.getByTestId("behind");
+    const notice = page.getByTestId("lagging");
     await notice.getByText(/sent [^%]* of [^%]* frames asked so far/).waitFor();
     await page.getByText("running, behind").waitFor();
     const number = async (id) => Number((await page.getByTestId(id).textContent()).replace(/[^\d.]/g, ""));

@@ -31,7 +31,7 @@ async function ask(
   server: Server = servers.current,
 ): Promise<Response> {
   let answer: Response;
-  // Of others no cookie is sent or taken.
+  // No cookie goes to or comes from other daemons.
   const own = !server.url;
   const logins = session.logins;
   try {
@@ -71,7 +71,7 @@ async function json<T>(answer: Response): Promise<T> {
 }
 
 export const get = async <T>(path: string): Promise<T> => json<T>(await ask("GET", path));
-/** Of another daemon than the one that the pages are about. */
+/** From a daemon other than the page's. */
 export const getFrom = async <T>(server: Server, path: string): Promise<T> =>
   json<T>(await ask("GET", path, undefined, undefined, server));
 export const blob = async (path: string): Promise<Blob> => (await ask("GET", path)).blob();
@@ -85,15 +85,15 @@ export const remove = async (path: string): Promise<void> =>
 export const upload = async (name: string, octets: Blob): Promise<void> =>
   void (await ask("PUT", `/files/${encodeURIComponent(name)}`, octets, "application/octet-stream"));
 
-/** A problem with what was expected and what to try, a line each. */
+/** A problem, the expected value and a hint, a line each. */
 export const problemText = (problem: Problem | undefined): string | undefined =>
   problem && [problem.message, ...(problem.details ?? [])].join("\n");
 
-/** What an error says of one thing that was asked. */
+/** The part of an error that concerns one request. */
 export const firstOf = (error: unknown): string =>
   error instanceof ApiError ? (problemText(error.details[0]) ?? error.message) : messageOf(error);
 
-/** All that an error says, a line each. */
+/** All lines of an error. */
 export const linesOf = (error: unknown): string[] =>
   error instanceof ApiError ? error.lines : [messageOf(error)];
 

@@ -51,8 +51,8 @@ export class Request {
   }
 }
 
-/** What a button does; a refusal that belongs to no field is shown at the edge of the page.
- * Returns whether it was done. */
+/** Runs the action of a button; an error that belongs to no field is shown at the edge of the page.
+ * Returns whether it succeeded. */
 export async function attempt(what: () => Promise<unknown>): Promise<boolean> {
   try {
     await what();

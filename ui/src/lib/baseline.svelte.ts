@@ -1,12 +1,12 @@
-// Counters as they were when somebody cleared them here: what is shown is the rest. The daemon
-// counts on, and its report has all.
+// Counters at the time when they were cleared on this page, which shows only the difference. The
+// daemon does not reset its counters, and its report has all of them.
 
 import { SvelteMap } from "svelte/reactivity";
 
 export interface Counts {
   ports: { tx: number; rx: number }[];
   streams: { tx: number; rx: number; lost: number }[];
-  /** Of flows: by template and side. */
+  /** Counters of flows, by template and side. */
   flows: Record<string, FlowCounts>;
   at: Date;
 }
@@ -21,7 +21,7 @@ export interface FlowCounts {
 /** By run. A browser that is closed forgets it. */
 export const baselines = new SvelteMap<string, Counts>();
 
-/** What was counted since; a counter that is less than it was began anew. */
+/** The difference; a counter below its earlier value has been reset. */
 export const since = (now: number, then: number | undefined): number =>
   now >= (then ?? 0) ? now - (then ?? 0) : now;
 

@@ -9,15 +9,15 @@ import { remembered, store } from "./session.svelte";
 import { startAndShow } from "./start";
 import type { Problem, Profile, Stream } from "./types";
 
-/** What all parts of a profile have in common that send. */
+/** The common keys of all parts of a profile that send. */
 export interface Part {
   name?: string;
   enabled?: boolean;
   [key: string]: unknown;
 }
 
-/** Tables of the profile whose parts send: their page, what one is called there, their names in a
- * sentence, and what they send. */
+/** Tables of the profile whose parts send: their page, the name of one part, their names in a
+ * sentence, and the name of the frames that they send. */
 export const KINDS = {
   stream: {
     page: "streams",
@@ -95,7 +95,7 @@ function kept(): Profile {
     const profile = JSON.parse(remembered(KEY, "null")) as Profile | null;
     if (profile && typeof profile === "object") return profile;
   } catch {
-    // What was kept is of no use: begin anew.
+    // The stored draft is not valid: start from an empty one.
   }
   return structuredClone(EXAMPLE);
 }
@@ -145,7 +145,7 @@ class Draft {
     return kinds + (this.captures ? 1 : 0) > 1;
   }
 
-  /** Problems that stand at no field of any page. */
+  /** Problems that belong to no field of any page. */
   get elsewhere(): Problem[] {
     return this.problems.filter(
       ({ path = "", message }) =>
@@ -154,9 +154,9 @@ class Draft {
     );
   }
 
-  /** To be called from an effect that has looked at the profile. */
+  /** Call it from an effect that has read the profile. */
   changed(snapshot: string): void {
-    // What was refused may be right by now.
+    // A refused value may be right by now.
     this.refused = [];
     store(KEY, snapshot);
     clearTimeout(this.#timer);
@@ -179,13 +179,14 @@ class Draft {
     }
   }
 
-  /** What is wrong at a place: `stream[0].rate`; also with what is inside of it. */
+  /** The problem at a place (`stream[0].rate`) or inside it. */
   at(path: string): string | undefined {
     return problemText(this.problems.find((problem) => inside(placeOf(problem), path)));
   }
 
-  /** The same; or what is wrong with these words, where the daemon names them and no place, or that
-   * of a pool that it made of them. */
+  /** The same, or the problem with these values where the daemon names them and no place, or that
+  of a
+   * pool that it made of them. */
   about(path: string, ...values: unknown[]): string | undefined {
     const words = values
       .flat()
@@ -329,7 +330,7 @@ const inside = (place: string, path: string): boolean =>
 
 export const draft = new Draft();
 
-/** Keys with nothing in them are left out of what is sent. */
+/** Sets a key, or removes it if the value is empty. */
 export function assign(target: Record<string, unknown>, key: string, value: unknown): void {
   if (value === undefined || value === "" || (typeof value === "number" && Number.isNaN(value)))
     delete target[key];

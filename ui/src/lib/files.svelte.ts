@@ -18,7 +18,7 @@ class Files {
     }
   }
 
-  /** Newest first: what one has just made is what one looks for. */
+  /** Newest first, because a user mostly looks for the file just made. */
   newest(...kinds: StoredFile["kind"][]): StoredFile[] {
     return this.of(...kinds).sort((a, b) => (a.modified < b.modified ? 1 : -1));
   }
@@ -27,7 +27,7 @@ class Files {
     return (this.all ?? []).filter(({ kind }) => kinds.includes(kind));
   }
 
-  /** The name under which it is there; null when it is not. */
+  /** The name of the stored file; null on an error. */
   async put(file: File | undefined): Promise<string | null> {
     if (!file || !(await attempt(() => upload(file.name, file)))) return null;
     await this.load();

@@ -1,4 +1,4 @@
-// The part of the draft that is about flows: what is common, pools of addresses, templates.
+// Flows of the draft: common settings, pools of addresses, templates.
 
 import { Answer } from "./asked.svelte";
 import { draft, free } from "./draft.svelte";
@@ -94,7 +94,7 @@ export const loadOf = (template: Template): LoadKind =>
         ? "weight"
         : "cps";
 
-/** Addresses as they are typed. */
+/** Addresses in the notation of the text field. */
 export const listed = (value: unknown): string =>
   Array.isArray(value) ? value.join(", ") : String(value ?? "");
 

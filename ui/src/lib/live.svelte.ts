@@ -1,5 +1,4 @@
-// What runs tell while they go on, over one WebSocket: their states, and rates as series for
-// charts.
+// Runs in progress, over one WebSocket: their states, and rates as series for charts.
 
 import { BASE, get, post } from "./api";
 import { attempt } from "./asked.svelte";
@@ -41,7 +40,7 @@ export interface SourceLine {
   due: number;
   sent: number;
   lag_s: number;
-  isBehind: boolean;
+  isLate: boolean;
 }
 
 /** Not reactive: an effect that draws it depends on `version`. */
@@ -49,7 +48,7 @@ export interface Series {
   t: number[];
   ports: PortLine[];
   streams: StreamLine[];
-  /** Of a run that goes on, those with a schedule. */
+  /** Sources with a schedule, of a run in progress. */
   sources: SourceLine[];
 }
 
@@ -141,7 +140,7 @@ class Live {
   runs = $state<Record<string, Run>>({});
   leases = $state<Lease[]>([]);
   log = $state<LoggedRequest[]>([]);
-  /** Counts what came, for those who draw series. */
+  /** Increases with each sample, for charts. */
   version = $state(0);
   #series = new Map<string, Series>();
   #socket: WebSocket | null = null;
@@ -156,9 +155,9 @@ class Live {
   );
 
   /** Sources of a run that have sent less than was due. */
-  behind(run: string): SourceLine[] {
+  lagging(run: string): SourceLine[] {
     void this.version;
-    return this.#series.get(run)?.sources.filter(({ isBehind }) => isBehind) ?? [];
+    return this.#series.get(run)?.sources.filter(({ isLate }) => isLate) ?? [];
   }
 
   series(run: string): Series | undefined {
@@ -181,7 +180,7 @@ class Live {
       this.connected = false;
       if (this.#socket !== socket) return;
       this.#socket = null;
-      // Whether it is gone, or asks for its token anew.
+      // Find out whether the daemon is gone, or needs its token again.
       void get("/runs?limit=1").catch(() => {});
       // A daemon that was started again is found soon; one that is gone is not asked too often.
       setTimeout(() => !session.loginNeeded && this.open(), this.#wait);
@@ -195,7 +194,7 @@ class Live {
     socket?.close();
   }
 
-  /** The log costs the daemon a message a request: only who looks at it gets it. */
+  /** The log costs the daemon a message per request: only a page that shows it gets it. */
   withLog(on: boolean): void {
     if (this.#logged === on) return;
     this.#logged = on;
@@ -235,7 +234,7 @@ class Live {
     }
   }
 
-  /** What is asked of a run; its row follows. */
+  /** Sends a command to a run; a new row follows. */
   async act(id: string, what: "stop" | "pause" | "resume"): Promise<void> {
     await attempt(() => post(`/runs/${id}/${what}`));
     await this.refresh(id);
@@ -267,7 +266,7 @@ class Live {
     void this.#before(names.run, series);
   }
 
-  /** What happened before this page looked. */
+  /** Loads the samples from before this page was opened. */
   async #before(run: string, series: Series): Promise<void> {
     try {
       const { report } = await get<Stats>(`/runs/${run}/stats`);
@@ -296,13 +295,13 @@ class Live {
     if (!series) return;
     const run = this.runs[sample.run];
     if (run) run.elapsed_s = sample.t_s;
-    series.sources = (sample.sources ?? []).map(([name, unit, due, sent, lag_s, isBehind]) => ({
+    series.sources = (sample.sources ?? []).map(([name, unit, due, sent, lag_s, isLate]) => ({
       name,
       unit,
       due,
       sent,
       lag_s,
-      isBehind,
+      isLate,
     }));
     if (series.t.length && sample.t_s <= (series.t.at(-1) ?? 0)) return;
     series.t.push(sample.t_s);
@@ -334,7 +333,7 @@ class Live {
   }
 }
 
-/** All that is drawn of a series, line by line. */
+/** All values of a series, line by line. */
 const valuesOf = ({ ports, streams }: Series): (number | null)[][] => [
   ...ports.flatMap((line) => [line.tx_pps, line.tx_bps, line.rx_pps, line.rx_bps]),
   ...streams.flatMap((line) => [line.tx_pps, line.rx_pps, line.p50, line.p99]),
@@ -348,7 +347,7 @@ function thin(series: Series): void {
   }
 }
 
-/** What the first ports sent and received, for a chart. */
+/** Sent and received rates of the first ports, for a chart. */
 export const portLines = (series: Series | null, bits = false): Line[] =>
   (series?.ports ?? []).slice(0, 4).flatMap((port, i): Line[] => [
     { label: `${port.name} sent`, values: bits ? port.tx_bps : port.tx_pps, color: i * 2 },
@@ -360,7 +359,7 @@ export const portLines = (series: Series | null, bits = false): Line[] =>
     },
   ]);
 
-/** What a run sends: its kind, and of a mix its parts. */
+/** The kind of a run, and of a mix its parts. */
 export function kindOf({ kind, parts }: Run): string {
   return parts?.length ? `${kind} of ${parts.join(", ")}` : kind;
 }

@@ -20,7 +20,7 @@ class Nodes {
     return this.inventory?.ports.find(({ name }) => name === port)?.places.join(", ");
   }
 
-  /** What a request to start a run says of it. */
+  /** The part of a request to start a run that selects nodes. */
   get asked(): { nodes?: string } {
     return this.inventory ? { nodes: this.inventory.name } : {};
   }

@@ -87,7 +87,7 @@ export function withoutLayer(packet: string, at: number): string {
   return textOf(layers);
 }
 
-/** What an octet of the frame belongs to: the layer, and the smallest of its fields there. */
+/** The layer of an octet of the frame, and its smallest field there. */
 export function fieldAt(layers: Layer[], octet: number) {
   const layer = layers.findIndex(
     ({ offset, length }) => octet >= offset && octet < offset + length,

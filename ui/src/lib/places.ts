@@ -1,15 +1,15 @@
 // Which field of a form a refusal is about, so that it is shown there.
 
 export interface Place {
-  /** What the daemon calls it: `duration_s: expected ...`, `port eth1: filter "...": ...`. */
+  /** The daemon's name of the field: `duration_s: expected ...`, `port eth1: filter "...": ...`. */
   keys?: string[];
-  /** What was typed there, which the daemon repeats. */
+  /** The values typed there, which the daemon repeats. */
   values?: string[];
 }
 
 export interface Placed<K extends string> {
   at: Partial<Record<K, string>>;
-  /** What is about no field. */
+  /** Problems of no field. */
   rest: string[];
 }
 

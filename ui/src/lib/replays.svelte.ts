@@ -30,7 +30,7 @@ export function speedOf(replay: Replay): Speed {
   );
 }
 
-/** The amount as it is typed: of frames per second the number. */
+/** The amount in the text field: for frames per second, the number. */
 export function amountOf(replay: Replay): string {
   const speed = speedOf(replay);
   const { key } = SPEEDS[speed];

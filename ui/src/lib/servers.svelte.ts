@@ -4,10 +4,10 @@
 import { remembered, store } from "./session.svelte";
 
 export interface Server {
-  /** Its origin; empty: the one that this page came from. */
+  /** Its origin; empty for the daemon that served this page. */
   url: string;
   name: string;
-  /** Of others; the page's own daemon has a cookie. */
+  /** Token of other daemons; the page's own daemon has a cookie. */
   token: string;
 }
 
@@ -27,7 +27,7 @@ function kept(): Server[] {
 class Servers {
   others = $state<Server[]>(kept());
   all = $derived([OWN, ...this.others]);
-  /** The one that the pages are about, until the page is loaded anew. */
+  /** The daemon that the pages are about, until the page is reloaded. */
   readonly current: Server =
     kept().find(({ url }) => url === remembered(CURRENT, "")) ?? structuredClone(OWN);
 
@@ -42,7 +42,7 @@ class Servers {
     if (url === this.current.url) this.use(OWN.url);
   }
 
-  /** All that the page knows is of one daemon: it begins anew. */
+  /** All state of the page belongs to one daemon, so it reloads. */
   use(url: string): void {
     store(CURRENT, url);
     location.reload();

@@ -29,11 +29,11 @@ export function store(key: string, value: string): void {
 class Session {
   info = $state<Info | null>(null);
   loginNeeded = $state(false);
-  /** How often one logged in: what was asked before says nothing of now. */
+  /** Number of logins, to discard answers to requests from before the last one. */
   logins = 0;
   reachable = $state(true);
   theme = $state<Theme>(stored("squall.theme", "auto") as Theme);
-  /** Single keys as commands; those who speak to their machine turn them off (WCAG 2.1.4). */
+  /** Single keys as commands; users of speech input turn them off (WCAG 2.1.4). */
   shortcuts = $state(stored("squall.shortcuts", "on") === "on");
   toasts = $state<Toast[]>([]);
   #dark = matchMedia("(prefers-color-scheme: dark)");
@@ -71,7 +71,7 @@ class Session {
   tell(kind: Toast["kind"], text: string): void {
     const id = this.#next++;
     this.toasts = [...this.toasts.slice(-3), { id, kind, text }];
-    // What went wrong stays until it was seen.
+    // Errors stay until they are dismissed.
     if (kind !== "bad") setTimeout(() => this.dismiss(id), 5000);
   }
 
@@ -80,7 +80,7 @@ class Session {
   }
 }
 
-/** Whether a key is a command: alone, outside of what is typed into. */
+/** Whether a key is a command: a single key outside of text fields. */
 export function isCommand(event: KeyboardEvent): boolean {
   const typing = (event.target as HTMLElement).closest(
     "input, select, textarea, dialog, [contenteditable]",

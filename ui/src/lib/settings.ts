@@ -4,7 +4,7 @@ import type { Method, SettingSchema } from "./types";
 
 export type Form = Record<string, string | boolean>;
 
-/** A list of numbers or words is typed with commas; what is deeper, as JSON. */
+/** A list of numbers or words has commas; deeper values are JSON. */
 function textOf(value: unknown): string {
   if (value === null || value === undefined) return "";
   if (Array.isArray(value) && value.every((each) => typeof each !== "object"))
@@ -20,7 +20,7 @@ export const initial = (method: Method): Form =>
     }),
   );
 
-/** What the schema refers to. */
+/** The schema that a reference names. */
 function resolved(method: Method, schema: SettingSchema | undefined): SettingSchema {
   const name = schema?.$ref?.replace("#/$defs/", "");
   return (name ? method.settings.$defs?.[name] : schema) ?? {};
@@ -51,7 +51,7 @@ function read(property: SettingSchema, text: string | boolean): unknown {
   return typed ? typed.split(/\s*,\s*/).map(valueOf) : [];
 }
 
-/** Those that differ from the defaults. */
+/** The settings that differ from the defaults. */
 export function settingsOf(method: Method, form: Form): Record<string, unknown> {
   const first = initial(method);
   const changed = Object.entries(method.settings.properties).filter(

@@ -5,7 +5,7 @@ import { live } from "./live.svelte";
 import { route } from "./route.svelte";
 import type { Run } from "./types";
 
-/** Who holds the ports, to others. */
+/** The holder of the ports, as other users see it. */
 const OWNER = "web page";
 
 export async function start(path: "/runs" | "/captures" | "/tests", body: object): Promise<Run> {

@@ -1,4 +1,5 @@
-// Columns of tables as values: what each shows of a row, and how. `parts/Table.svelte` draws them.
+// Columns of tables as values: the content and form of their cells. `parts/Table.svelte` draws
+// them.
 
 import type { Snippet } from "svelte";
 
@@ -11,13 +12,13 @@ export interface Column<R> {
   unit?: string;
   /** In full, where the title is short. */
   help?: string;
-  /** What a cell says. */
+  /** The text of a cell. */
   text?: (row: R, index: number) => string;
   /** A cell that is more than text; in place of `text`. */
   cell?: Snippet<[R, number]>;
-  /** All of what is cut or rounded in the cell. */
+  /** The whole value, where the cell shortens or rounds it. */
   full?: (row: R) => string | null | undefined;
-  /** Why its figure is red, for those who point at it or cannot see colours. */
+  /** The reason for a red figure, as a hint and for users who do not see colors. */
   why?: (row: R) => string | undefined;
   /** Where its text leads. */
   href?: (row: R) => string | undefined;
@@ -30,7 +31,7 @@ export interface Column<R> {
   heading?: boolean;
   /** Cut where it is too long for its width. */
   cut?: boolean;
-  /** Takes the width that other columns leave, and no more. */
+  /** Takes the width that other columns leave. */
   fill?: boolean;
   sortable?: boolean;
   /** As those of CSS grid columns, where only rows in sight are drawn. */

@@ -64,7 +64,7 @@ class Thresholds {
     return limit !== null && typeof value === "number" && value > limit * KINDS[id].scale;
   }
 
-  /** Why a figure is red, for who points at it or cannot see colours. */
+  /** The reason for a red figure, as a hint and for users who do not see colors. */
   why(id: ThresholdId, value: number | null | undefined): string | undefined {
     if (!this.over(id, value)) return undefined;
     const kind: Kind = KINDS[id];

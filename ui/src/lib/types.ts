@@ -1,5 +1,5 @@
-// What the daemon answers, by the names that the page has for it. What those answers hold is
-// generated, as are profiles; here is what has no schema, or is looser than its own.
+// The daemon's answers, by the names that the page uses. Their fields are generated, and so are
+// profiles; this file has types without a schema, and types that are looser than it.
 
 export type {
   Conversation,
@@ -34,7 +34,7 @@ export type {
 } from "./generated";
 import type * as api from "./generated";
 
-/** Of a report, or of a run, which has its reasons as texts. */
+/** The verdict of a report, or of a run, which has its reasons as texts. */
 export type Verdict = api.Verdict | api.RunVerdict;
 
 /** A setting of a method, as far as its form needs it (JSON schema). */
@@ -55,7 +55,7 @@ export interface Method extends Pick<api.About, "name" | "title" | "wants_flows"
   defaults: Record<string, unknown>;
 }
 
-/** What a standard test found: schemas/test.schema.json. */
+/** The outcome of a standard test: schemas/test.schema.json. */
 export interface Outcome {
   title: string;
   verdict: { status: string; text: string[] };
@@ -64,14 +64,14 @@ export interface Outcome {
   command: string;
 }
 
-/** Of a profile; or what an error says, which has less. */
+/** A problem of a profile; an error has fewer fields. */
 export type Problem = Partial<api.Problem> & Pick<api.Problem, "message">;
 
-/** What an engine alerted on, held against what was sent. */
+/** Alerts of an engine compared with the attacks sent. */
 export interface Score {
   labels: number;
   alerts: number;
-  /** Alerts of no labelled time and address. */
+  /** Alerts at other times or addresses than the labels. */
   outside: number;
   alerts_files: { path: string; bad: number; errors: string[] }[];
   counts: {

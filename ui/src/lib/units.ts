@@ -1,5 +1,4 @@
-// Numbers as people read them: thin spaces between thousands, units behind a thin space, as many
-// digits as tell something.
+// Numbers for people: thin spaces between thousands and before units, and only significant digits.
 
 const THIN = "\u202f";
 
