@@ -173,7 +173,7 @@ pub struct Error {
     pub line: u64,
     /// In characters, from 1.
     pub column: usize,
-    /// What was found and what was expected.
+    /// The text found and the expectation.
     pub text: String,
 }
 

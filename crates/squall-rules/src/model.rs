@@ -33,7 +33,7 @@ pub struct Problem {
     /// `None` if the line failed before its sid.
     pub sid: Option<u32>,
     pub reason: Reason,
-    /// What was found, what was expected, what to try.
+    /// The text found, the expectation and a hint.
     pub text: String,
 }
 
@@ -69,7 +69,7 @@ pub struct Rule {
     /// The source text, continuation lines joined.
     pub text: String,
     /// The byte range of each option in `text` (`name:value` without the semicolon), in order.
-    /// Whatever is parsed from an option refers to it by its index here ([`Step::option`]).
+    /// Parsed tests refer to their option by its index here ([`Step::option`]).
     pub options: Vec<std::ops::Range<usize>>,
     pub dialect: Dialect,
     pub action: Action,

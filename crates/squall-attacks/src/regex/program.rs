@@ -94,11 +94,11 @@ pub(super) struct Program {
     pub code: Vec<Instruction>,
     pub counters: usize,
     pub groups: u32,
-    /// Longest look-behind in octets.
+    /// Longest lookbehind in octets.
     pub looks_back: usize,
 }
 
-/// Longest variable look-behind to try.
+/// Longest variable lookbehind to try.
 const MAX_LOOK_BEHIND_LEN: usize = 255;
 
 pub(super) fn compile(syntax: &Syntax) -> Program {
@@ -304,7 +304,7 @@ impl Compiler {
     }
 }
 
-/// The octet that a look-around tests, and whether the end matches too: (`ab`, true) for
+/// The octet that a lookaround tests, and whether the end matches too: (`ab`, true) for
 /// `(?=[ab]|$)`.
 fn single(node: &Node, ahead: bool, negative: bool) -> Option<(ByteSet, bool)> {
     match node {
@@ -315,7 +315,7 @@ fn single(node: &Node, ahead: bool, negative: bool) -> Option<(ByteSet, bool)> {
         Node::Assert(Assertion::LineStart) if !ahead => Some((ByteSet::of(b'\n'), true)),
         // Ignores the line feed that may precede the end, which is stricter than necessary.
         Node::Assert(Assertion::SubjectEndOrLastLine) if ahead => Some((ByteSet::NONE, true)),
-        // The capture must be recorded, except in a negative look-around.
+        // The capture must be recorded, except in a negative lookaround.
         Node::Capture(_, node) if negative => single(node, ahead, negative),
         Node::Atomic(node) => single(node, ahead, negative),
         Node::Alternate(ways) => {

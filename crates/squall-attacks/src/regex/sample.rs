@@ -108,7 +108,7 @@ pub struct Held<'a> {
 /// An octet of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Alternatives that match as well while the other octets stay, unless look-arounds are
+    /// Alternatives that match as well while the other octets stay, unless lookarounds are
     /// involved.
     pub allowed: ByteSet,
     /// The chosen one.
@@ -119,7 +119,7 @@ pub struct Slot {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampled {
-    /// Includes octets that look-arounds require before and after the match.
+    /// Includes octets that lookarounds require before and after the match.
     pub text: Vec<Slot>,
     /// Range in `text`.
     pub matched: Range<usize>,
@@ -208,7 +208,7 @@ enum Undo {
 struct Not {
     at: Place,
     pos: usize,
-    /// For a look-behind, the range of its length.
+    /// For a lookbehind, the range of its length.
     look_behind: Option<(usize, usize)>,
 }
 
@@ -221,7 +221,7 @@ struct Writer<'p> {
     frozen: bool,
     remember: Option<HashSet<u64>>,
     steps: u32,
-    /// Cells before the text, for look-behinds.
+    /// Cells before the text, for lookbehinds.
     lead: usize,
     cells: Vec<Cell>,
     counters: Vec<(u32, usize)>,
@@ -522,7 +522,7 @@ impl<'p> Writer<'p> {
     }
 
     fn not(&mut self, look_behind: Option<(usize, usize)>) {
-        // A negative look-around nested in another is ignored.
+        // A negative lookaround nested in another is ignored.
         if !self.frozen {
             self.nots.push(Not { at: self.now.at + 1, pos: self.now.pos, look_behind });
             self.trail.push(Undo::Not);
@@ -1038,7 +1038,7 @@ impl<'p> Writer<'p> {
         )
     }
 
-    /// Whether no negative look-around matches.
+    /// Whether no negative lookaround matches.
     fn refuses(&mut self, bytes: &[u8]) -> bool {
         if self.nots.is_empty() {
             return true;

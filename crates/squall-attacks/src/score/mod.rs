@@ -25,8 +25,7 @@ pub use alerts::Alert;
 /// Settings of the comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// Nanoseconds to add to the times of alerts: the lag of the engine's clock behind that of the
-    /// labels.
+    /// Nanoseconds to add to the times of alerts: the labels' clock minus the engine's.
     pub shift_ns: i64,
 }
 

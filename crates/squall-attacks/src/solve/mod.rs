@@ -84,7 +84,7 @@ pub struct Solution {
 pub struct Unsolved {
     pub rule: usize,
     pub reason: Reason,
-    /// What was found and what to try.
+    /// The reason in words, with a hint.
     pub text: String,
     /// The option that prevents a solution: index in [`Rule::options`].
     pub option: Option<u16>,
@@ -143,7 +143,7 @@ pub enum Reason {
 /// Bound on the branches of a rule's alternatives.
 pub const MAX_BRANCHES: u32 = 64;
 
-/// More octets than Suricata needs for a chunk of a stream (2,560, randomized upwards).
+/// More octets than Suricata needs for a chunk of a stream (2,560, plus a random surplus).
 const CHUNK: usize = 3_000;
 
 /// Bound on the events made for one count.

@@ -8,7 +8,7 @@ use super::packet::{DONT, Head, Ip, Packet, Segment, Writer};
 use super::{Error, Settings};
 use crate::{Evasion, Exchange, Shape, Transport, Turn, evade};
 
-/// Windows that Linux advertises: in a SYN, and afterwards with a scale of 7.
+/// Windows that Linux advertises: in a SYN, and later with a scale of 7.
 const FIRST_WINDOW: u16 = 64_240;
 const WINDOW: u16 = 502;
 const WINDOW_SCALE: u8 = 7;
@@ -67,7 +67,7 @@ struct Behavior {
     most: usize,
     /// Segments per acknowledgment.
     every: usize,
-    /// Window of the SYN, window afterwards, and scale, for both ends.
+    /// Window of the SYN, later window, and scale, for both ends.
     windows: (u16, u16, u8),
     stamps: bool,
     nothing: &'static [u8],
