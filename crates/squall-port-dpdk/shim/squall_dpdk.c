@@ -1,4 +1,4 @@
-/* DPDK behind a table of plain functions (squall_dpdk.h), which Squall's dpdk port loads at run time.
+/* DPDK through a table of plain functions (squall_dpdk.h), which Squall's dpdk port loads at run time.
  *
  * DPDK's fast path is inline functions over structures that change from release to release: only here are they
  * compiled, against the installed release (22.11 or newer). Nothing here knows the contents of a frame. */
@@ -88,7 +88,7 @@ static void sq_log(char *to, size_t room)
 
 static int sq_hugepages_fit(uint64_t octets)
 {
-		/* Hugepages that /sys counts as free may be denied to this container; mapping reserves pages without touching them. */
+	/* Hugepages that /sys counts as free may be denied to this container; mapping reserves pages without touching them. */
 	void *at = mmap(NULL, octets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
 
 	if (at == MAP_FAILED)
@@ -113,11 +113,11 @@ static int sq_start(int argc, char **argv)
 		sigaction(signal, NULL, &before[signal]);
 	pthread_getaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 	outcome = rte_eal_init(argc, argv) < 0 ? (rte_errno != 0 ? -rte_errno : -EINVAL) : 0;
-		/* The EAL makes this thread its main one and pins it. */
+	/* The EAL makes this thread its main one and pins it. */
 	pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 	for (int signal = 1; signal < NSIG; signal++)
 		sigaction(signal, &before[signal], NULL);
-		/* The EAL always makes this folder, and leaves it empty without shared configuration. */
+	/* The EAL always makes this folder, and leaves it empty without shared configuration. */
 	rmdir(rte_eal_get_runtime_dir());
 	return outcome;
 }
@@ -161,7 +161,7 @@ static void free_pool(struct rte_mempool *pool)
 	unsigned int kept = 0;
 
 	pthread_mutex_lock(&retired.lock);
-		/* When the list is full, a pool stays until the process ends. */
+	/* When the list is full, a pool stays until the process ends. */
 	if (pool != NULL && retired.count < RTE_DIM(retired.pools))
 		retired.pools[retired.count++] = pool;
 	for (unsigned int i = 0; i < retired.count; i++) {
@@ -284,12 +284,12 @@ static int setup_rx_queue(uint16_t port, uint16_t queue, const struct sq_config 
 {
 	char name[RTE_MEMPOOL_NAMESIZE];
 	int socket = rte_eth_dev_socket_id(port);
-		/* For the device's descriptors, a batch being copied, and the mbufs in a thread's cache, which other threads cannot
-		 * take. af_xdp also fills its rings from the pool, and copies sent frames into its mbufs. */
+	/* For the device's descriptors, a batch being copied, and the mbufs in a thread's cache, which other threads cannot
+	 * take. af_xdp also fills its rings from the pool, and copies sent frames into its mbufs. */
 	const uint32_t cache = 256;
 	uint32_t count = config->mbufs != 0 ? config->mbufs : 4 * descriptors + SQ_BATCH + 2 * cache;
-		/* A whole frame fits one mbuf, because drivers that cannot chain mbufs would drop a longer one. At least the usual
-		 * 2 KiB, for which drivers are optimized. */
+	/* A whole frame fits one mbuf, because drivers that cannot chain mbufs would drop a longer one. At least the usual
+	 * 2 KiB, for which drivers are optimized. */
 	uint32_t room = UP((uint32_t)(config->mtu + HEADERS + RTE_ETHER_CRC_LEN), 1024u);
 	struct rte_mempool *pool;
 
@@ -346,7 +346,7 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	outcome = rte_eth_dev_configure(port, (uint16_t)config->rx_queues, (uint16_t)config->tx_queues, &conf);
 	if (outcome != 0)
 		return outcome;
-		/* Some drivers apply an MTU only by this call, not when configured. Drivers that refuse it have no limit. */
+	/* Some drivers apply an MTU only by this call, not when configured. Drivers that refuse it have no limit. */
 	if (!(config->use & SQ_BORROWED))
 		rte_eth_dev_set_mtu(port, (uint16_t)config->mtu);
 
@@ -366,7 +366,7 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	devices[port].rx_queues = (uint16_t)config->rx_queues;
 	devices[port].tx_descriptors = tx_descriptors;
 
-		/* Receive queues first: af_xdp sends through their memory. */
+	/* Receive queues first: af_xdp sends through their memory. */
 	rx_conf = info.default_rxconf;
 	rx_conf.offloads = conf.rxmode.offloads;
 	for (uint16_t queue = 0; outcome == 0 && queue < config->rx_queues; queue++)
@@ -378,7 +378,7 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	if (outcome == 0)
 		outcome = rte_eth_dev_start(port);
 	if (outcome == 0) {
-				/* Promiscuous, as every port; devices without address filters refuse it. */
+		/* Promiscuous, as every port; devices without address filters refuse it. */
 		if (!(config->use & SQ_BORROWED))
 			rte_eth_promiscuous_enable(port);
 		rte_eth_stats_reset(port);
@@ -455,10 +455,10 @@ struct sq_tx {
 	uint16_t port, queue;
 	uint8_t registered;
 	uint32_t max_frame;
-		/* A ring of slots: `held` slots from `oldest` on are the device's; those after them may be lent. */
+	/* A ring of slots: `held` slots from `oldest` on are the device's; those after them may be lent. */
 	uint32_t count, oldest, next, held;
 	uint32_t use;
-		/* Reference count of an mbuf that the device has. */
+	/* Reference count of an mbuf that the device has. */
 	uint16_t device_refcnt;
 	struct rte_mempool *pool;
 	struct rte_mbuf *mbufs[];
@@ -498,7 +498,7 @@ static int slots_enqueue(struct rte_mempool *pool, void *const *objects, unsigne
 
 static int slots_dequeue(struct rte_mempool *pool, void **objects, unsigned int n)
 {
-		/* A driver that wants an mbuf of a sent frame's pool, to linearize the frame for example, gets none. */
+	/* A driver that wants an mbuf of a sent frame's pool, to linearize the frame for example, gets none. */
 	(void)pool;
 	(void)objects;
 	(void)n;
@@ -618,7 +618,7 @@ static void collect(struct rte_mempool *pool, void *next, void *object, unsigned
 static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_t use, struct sq_tx **opened,
                       struct sq_slots *slots)
 {
-		/* More slots than the device can hold: some drivers look for completed frames only when their ring is full. */
+	/* More slots than the device can hold: some drivers look for completed frames only when their ring is full. */
 	uint32_t count = UP(devices[port].tx_descriptors, SQ_BATCH) + 4 * SQ_BATCH;
 	uint32_t stride;
 	struct rte_mbuf **mbufs;
@@ -653,7 +653,7 @@ static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_
 		size_t offset = (size_t)i * stride;
 		struct rte_mbuf *mbuf = tx->mbufs[i];
 
-				/* The headroom is the tail of the slot before, which no frame reaches. */
+		/* The headroom is the tail of the slot before, which no frame reaches. */
 		mbuf->buf_addr = frames + offset - RTE_PKTMBUF_HEADROOM;
 		rte_mbuf_iova_set(mbuf, iova == RTE_BAD_IOVA ? 0 : iova + offset - RTE_PKTMBUF_HEADROOM);
 		mbuf->buf_len = (uint16_t)(RTE_PKTMBUF_HEADROOM + max_frame);
@@ -681,7 +681,7 @@ static uint32_t sq_tx_lend(struct sq_tx *tx, uint32_t want, uint32_t *first)
 	uint32_t room;
 
 	reap(tx);
-		/* Starts from the front when nothing is under way: recently used slots are in the cache. */
+	/* Starts from the front when nothing is under way: recently used slots are in the cache. */
 	if (tx->held == 0)
 		tx->next = tx->oldest = 0;
 	room = tx->count - tx->held;
@@ -746,7 +746,7 @@ static int sq_tx_send(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, con
 	}
 	n = fill_mbufs(tx, n, lengths, step, &bad);
 	if (unlikely(n == 0)) {
-				/* The skipped slot is free, but counts as held until it is the oldest: the ring has no gaps. */
+		/* The skipped slot is free, but counts as held until it is the oldest: the ring has no gaps. */
 		pass(tx, 1);
 		tx->held++;
 		return bad;
@@ -843,7 +843,7 @@ static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, stru
 		uint32_t len, wire_len = mbuf->pkt_len;
 
 		if (likely(mbuf->nb_segs == 1 && mbuf->data_len <= CACHE_LINE && mbuf->data_off + CACHE_LINE <= mbuf->buf_len)) {
-						/* A constant length, which compiles to four moves. */
+			/* A constant length, which compiles to four moves. */
 			memcpy(to + offset, rte_pktmbuf_mtod(mbuf, const void *), CACHE_LINE);
 			len = mbuf->data_len;
 		} else {

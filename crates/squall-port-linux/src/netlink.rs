@@ -487,7 +487,7 @@ pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> 
         let same = socket_ids(family, id) == [peer, local];
         let open = matches!(state, TCP_ESTABLISHED | TCP_FIN_WAIT1 | TCP_FIN_WAIT2);
         // A socket that its process has closed has no inode and is reported as root's, whoever
-        // owned it.
+        // opened it.
         if same && open && inode != 0 && uid != OVERFLOW_UID {
             user = Some(uid);
         }

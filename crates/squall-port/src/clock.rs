@@ -17,7 +17,7 @@ pub fn monotonic() -> Nanos {
 /// ```
 /// use squall_port::CommonClock;
 /// use squall_units::Nanos;
-/// At 1 s it is 5 s ahead, and runs 100 ppm faster.
+/// // At 1 s it is 5 s ahead, and runs 100 ppm faster.
 /// let common = CommonClock { shift_ns: 5_000_000_000, drift_ppb: 1e5, at: Nanos(1_000_000_000) };
 /// assert_eq!(common.of(Nanos(3_000_000_000)), Nanos(8_000_200_000));
 /// assert_eq!(common.local(Nanos(8_000_200_000)), Nanos(3_000_000_000));

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_towards_nobody_are_gone_as_on_a_wire() {
+    fn frames_to_a_closed_end_are_lost_as_on_a_wire() {
         let (mut a, mut b) = (port("loop:deaf,ring=10"), port("loop:deaf,ring=10"));
         let mut tx = a.open_tx(0, 60).unwrap();
         assert_eq!([64; 3].map(|n| send(&mut *tx, n)), [10; 3]);
