@@ -110,6 +110,7 @@ impl FastClock {
     pub fn now(&mut self) -> Nanos {
         let predicted = self.counter.as_ref().and_then(|counter| counter.at(read_counter()));
         let now = predicted.unwrap_or_else(|| self.tie_again());
+        // Never back, because a new tie may be earlier than the last prediction.
         self.last = self.last.max(Nanos(now));
         self.last
     }
@@ -156,6 +157,7 @@ impl Counter {
             let predicted =
                 (u128::from(at.ticks.wrapping_sub(self.at.ticks)) * u128::from(self.rate)) >> 32;
             if predicted.abs_diff(u128::from(passed)) > u128::from(TOLERANCE + passed / 1000) {
+                // Forgets the rate, because the counter or the clock has jumped.
                 self.misses += 1;
                 (self.rate, self.valid, self.older, self.newer) = (0, 0, at, at);
             }
