@@ -272,6 +272,7 @@ impl Asm {
     }
 
     /// Fills in the distances of jumps and calls.
+    ///
     /// # Panics
     /// If a jump's label is not bound, or more than 32,767 instructions away.
     pub fn finish(mut self) -> Object {

@@ -55,6 +55,7 @@ pub(crate) const RET: u16 = 0x06;
 
 impl Filter {
     /// Checks `program`.
+    ///
     /// # Errors
     /// Everything that the kernel refuses, except for the number of instructions and jumps back.
     pub fn new(program: Vec<Instruction>) -> Result<Self, BadFilter> {

@@ -54,7 +54,7 @@ impl<'a> Machine<'a> {
     /// Runs an XDP program over `frame`, whose length may change. Returns the program's result.
     ///
     /// # Errors
-    /// What went wrong, and the instruction.
+    /// The error, and the instruction that caused it.
     pub fn run_xdp(&mut self, frame: &mut Vec<u8>) -> Result<u64, String> {
         let mut context = vec![0; 24];
         let end = PACKET as u32 + frame.len() as u32;

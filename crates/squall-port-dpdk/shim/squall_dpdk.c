@@ -1,4 +1,4 @@
-/* DPDK behind a table of plain functions (squall_dpdk.h), which Squall's dpdk port loads at run time.
+/* DPDK through a table of plain functions (squall_dpdk.h), which Squall's dpdk port loads at run time.
  *
  * DPDK's fast path is inline functions over structures that change from release to release: only here are they
  * compiled, against the installed release (22.11 or newer). Nothing here knows the contents of a frame. */
@@ -88,7 +88,7 @@ static void sq_log(char *to, size_t room)
 
 static int sq_hugepages_fit(uint64_t octets)
 {
-		/* Hugepages that /sys counts as free may be denied to this container; mapping reserves pages without touching them. */
+	/* Hugepages that /sys counts as free may be denied to this container; mapping reserves pages without touching them. */
 	void *at = mmap(NULL, octets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
 
 	if (at == MAP_FAILED)
@@ -106,6 +106,7 @@ static int sq_start(int argc, char **argv)
 
 	if (log == NULL)
 		return -ENOMEM;
+	/* Line by line, because the log is read right after a failure: a full buffer would hold back its reason. */
 	setvbuf(log, NULL, _IOLBF, 0);
 	rte_openlog_stream(log);
 
@@ -113,11 +114,11 @@ static int sq_start(int argc, char **argv)
 		sigaction(signal, NULL, &before[signal]);
 	pthread_getaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 	outcome = rte_eal_init(argc, argv) < 0 ? (rte_errno != 0 ? -rte_errno : -EINVAL) : 0;
-		/* The EAL makes this thread its main one and pins it. */
+	/* Undone, because the EAL makes this thread its main one and pins it. */
 	pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 	for (int signal = 1; signal < NSIG; signal++)
 		sigaction(signal, &before[signal], NULL);
-		/* The EAL always makes this folder, and leaves it empty without shared configuration. */
+	/* The EAL always makes this folder, and leaves it empty without shared configuration. */
 	rmdir(rte_eal_get_runtime_dir());
 	return outcome;
 }
@@ -161,7 +162,7 @@ static void free_pool(struct rte_mempool *pool)
 	unsigned int kept = 0;
 
 	pthread_mutex_lock(&retired.lock);
-		/* When the list is full, a pool stays until the process ends. */
+	/* When the list is full, a pool stays until the process ends. */
 	if (pool != NULL && retired.count < RTE_DIM(retired.pools))
 		retired.pools[retired.count++] = pool;
 	for (unsigned int i = 0; i < retired.count; i++) {
@@ -199,6 +200,7 @@ static int find_port(const char *name, uint16_t *port)
 {
 	uint16_t candidate;
 
+	/* By the port's name first, then by the device's, because the driver may name the port otherwise. */
 	if (rte_eth_dev_get_port_by_name(name, port) == 0)
 		return 0;
 	RTE_ETH_FOREACH_DEV(candidate) {
@@ -236,6 +238,7 @@ static int sq_link(uint16_t port, uint32_t *speed_mbps)
 
 	if (outcome != 0)
 		return outcome;
+	/* UINT32_MAX if the driver does not know the speed, which otherwise would read as 4 Pb/s. */
 	*speed_mbps = link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : link.link_speed;
 	return link.link_status == RTE_ETH_LINK_UP;
 }
@@ -284,12 +287,12 @@ static int setup_rx_queue(uint16_t port, uint16_t queue, const struct sq_config 
 {
 	char name[RTE_MEMPOOL_NAMESIZE];
 	int socket = rte_eth_dev_socket_id(port);
-		/* For the device's descriptors, a batch being copied, and the mbufs in a thread's cache, which other threads cannot
-		 * take. af_xdp also fills its rings from the pool, and copies sent frames into its mbufs. */
+	/* For the device's descriptors, a batch being copied, and the mbufs in a thread's cache, which other threads cannot
+	 * take. af_xdp also fills its rings from the pool, and copies sent frames into its mbufs. */
 	const uint32_t cache = 256;
 	uint32_t count = config->mbufs != 0 ? config->mbufs : 4 * descriptors + SQ_BATCH + 2 * cache;
-		/* A whole frame fits one mbuf, because drivers that cannot chain mbufs would drop a longer one. At least the usual
-		 * 2 KiB, for which drivers are optimized. */
+	/* A whole frame fits one mbuf, because drivers that cannot chain mbufs would drop a longer one. At least the usual
+	 * 2 KiB, for which drivers are optimized. */
 	uint32_t room = UP((uint32_t)(config->mtu + HEADERS + RTE_ETHER_CRC_LEN), 1024u);
 	struct rte_mempool *pool;
 
@@ -346,7 +349,7 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	outcome = rte_eth_dev_configure(port, (uint16_t)config->rx_queues, (uint16_t)config->tx_queues, &conf);
 	if (outcome != 0)
 		return outcome;
-		/* Some drivers apply an MTU only by this call, not when configured. Drivers that refuse it have no limit. */
+	/* Some drivers apply an MTU only by this call, not when configured. Drivers that refuse it have no limit. */
 	if (!(config->use & SQ_BORROWED))
 		rte_eth_dev_set_mtu(port, (uint16_t)config->mtu);
 
@@ -366,7 +369,7 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	devices[port].rx_queues = (uint16_t)config->rx_queues;
 	devices[port].tx_descriptors = tx_descriptors;
 
-		/* Receive queues first: af_xdp sends through their memory. */
+	/* Receive queues first: af_xdp sends through their memory. */
 	rx_conf = info.default_rxconf;
 	rx_conf.offloads = conf.rxmode.offloads;
 	for (uint16_t queue = 0; outcome == 0 && queue < config->rx_queues; queue++)
@@ -378,9 +381,10 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	if (outcome == 0)
 		outcome = rte_eth_dev_start(port);
 	if (outcome == 0) {
-				/* Promiscuous, as every port; devices without address filters refuse it. */
+		/* Promiscuous, as every port; devices without address filters refuse it. */
 		if (!(config->use & SQ_BORROWED))
 			rte_eth_promiscuous_enable(port);
+		/* From 0, because Squall compares them with the frames that it has passed to the device. */
 		rte_eth_stats_reset(port);
 	}
 	return outcome;
@@ -455,10 +459,10 @@ struct sq_tx {
 	uint16_t port, queue;
 	uint8_t registered;
 	uint32_t max_frame;
-		/* A ring of slots: `held` slots from `oldest` on are the device's; those after them may be lent. */
+	/* A ring of slots: `held` slots from `oldest` on are the device's; those after them may be lent. */
 	uint32_t count, oldest, next, held;
 	uint32_t use;
-		/* Reference count of an mbuf that the device has. */
+	/* Reference count of an mbuf that the device has. */
 	uint16_t device_refcnt;
 	struct rte_mempool *pool;
 	struct rte_mbuf *mbufs[];
@@ -498,13 +502,14 @@ static int slots_enqueue(struct rte_mempool *pool, void *const *objects, unsigne
 
 static int slots_dequeue(struct rte_mempool *pool, void **objects, unsigned int n)
 {
-		/* A driver that wants an mbuf of a sent frame's pool, to linearize the frame for example, gets none. */
+	/* A driver that wants an mbuf of a sent frame's pool, to linearize the frame for example, gets none. */
 	(void)pool;
 	(void)objects;
 	(void)n;
 	return -ENOBUFS;
 }
 
+/* Acquire, paired with the release in slots_enqueue(), so that a slot is not written before the driver has read it. */
 static inline int is_free(const struct rte_mbuf *mbuf, uint16_t device_refcnt)
 {
 	return __atomic_load_n((const uint16_t *)&mbuf->refcnt, __ATOMIC_ACQUIRE) < device_refcnt;
@@ -578,6 +583,8 @@ static int make_slots(uint16_t port, uint32_t count, uint32_t max_frame, uint16_
 	int outcome;
 
 	unique_name(name, sizeof(name), "tx");
+	/* Without a cache, because a freed mbuf must reach `enqueue`. Not spread over memory channels, because the padding
+	 * would be for frames next to their mbufs, and these are elsewhere. */
 	pool = rte_mempool_create_empty(name, count, sizeof(struct rte_mbuf), 0, sizeof(private), socket,
 	                                RTE_MEMPOOL_F_NO_SPREAD);
 	if (pool == NULL)
@@ -618,7 +625,7 @@ static void collect(struct rte_mempool *pool, void *next, void *object, unsigned
 static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_t use, struct sq_tx **opened,
                       struct sq_slots *slots)
 {
-		/* More slots than the device can hold: some drivers look for completed frames only when their ring is full. */
+	/* More slots than the device can hold: some drivers look for completed frames only when their ring is full. */
 	uint32_t count = UP(devices[port].tx_descriptors, SQ_BATCH) + 4 * SQ_BATCH;
 	uint32_t stride;
 	struct rte_mbuf **mbufs;
@@ -630,6 +637,7 @@ static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_
 	free_pool(NULL);
 	if (max_frame < MIN_FRAME)
 		max_frame = MIN_FRAME;
+	/* Refused, because an mbuf's `buf_len` has 16 bits. */
 	if (RTE_PKTMBUF_HEADROOM + max_frame > UINT16_MAX)
 		return -EMSGSIZE;
 	stride = stride_of(max_frame);
@@ -653,7 +661,7 @@ static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_
 		size_t offset = (size_t)i * stride;
 		struct rte_mbuf *mbuf = tx->mbufs[i];
 
-				/* The headroom is the tail of the slot before, which no frame reaches. */
+		/* The headroom is the tail of the slot before, which no frame reaches. */
 		mbuf->buf_addr = frames + offset - RTE_PKTMBUF_HEADROOM;
 		rte_mbuf_iova_set(mbuf, iova == RTE_BAD_IOVA ? 0 : iova + offset - RTE_PKTMBUF_HEADROOM);
 		mbuf->buf_len = (uint16_t)(RTE_PKTMBUF_HEADROOM + max_frame);
@@ -681,7 +689,7 @@ static uint32_t sq_tx_lend(struct sq_tx *tx, uint32_t want, uint32_t *first)
 	uint32_t room;
 
 	reap(tx);
-		/* Starts from the front when nothing is under way: recently used slots are in the cache. */
+	/* Starts from the front when nothing is under way: recently used slots are in the cache. */
 	if (tx->held == 0)
 		tx->next = tx->oldest = 0;
 	room = tx->count - tx->held;
@@ -703,6 +711,7 @@ static inline uint32_t fill_mbufs(struct sq_tx *tx, uint32_t n, const uint32_t *
 		struct rte_mbuf *mbuf = mbufs[i];
 		uint32_t len = *(const uint32_t *)((const char *)lengths + i * step);
 
+		/* One comparison for both limits, because a length below the minimum wraps around to a large number. */
 		if (unlikely(len - MIN_FRAME > max_extra)) {
 			*bad = len < MIN_FRAME ? SQ_TOO_SHORT : SQ_TOO_LONG;
 			return i;
@@ -740,13 +749,14 @@ static int sq_tx_send(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, con
 
 	if (n == 0)
 		return 0;
+	/* At first use, because queues are opened by one thread and used by another. */
 	if (unlikely(!tx->registered)) {
 		register_thread();
 		tx->registered = 1;
 	}
 	n = fill_mbufs(tx, n, lengths, step, &bad);
 	if (unlikely(n == 0)) {
-				/* The skipped slot is free, but counts as held until it is the oldest: the ring has no gaps. */
+		/* The skipped slot is free, but counts as held until it is the oldest: the ring has no gaps. */
 		pass(tx, 1);
 		tx->held++;
 		return bad;
@@ -754,6 +764,7 @@ static int sq_tx_send(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, con
 	if (tx->use & SQ_TX_LAUNCH)
 		set_launch(tx, n, dues, step, clock);
 	sent = rte_eth_tx_burst(tx->port, tx->queue, &tx->mbufs[tx->next], (uint16_t)n);
+	/* Free again at once, because no driver will free those that it did not take. */
 	for (uint32_t i = sent; i < n; i++)
 		*(uint16_t *)&tx->mbufs[tx->next + i]->refcnt = 0;
 	pass(tx, sent);
@@ -763,6 +774,7 @@ static int sq_tx_send(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, con
 
 static uint32_t sq_tx_held(struct sq_tx *tx)
 {
+	/* Asks for it, because drivers otherwise free sent frames only when they need the room. Some cannot. */
 	rte_eth_tx_done_cleanup(tx->port, tx->queue, 0);
 	reap(tx);
 	return tx->held;
@@ -810,6 +822,7 @@ static uint32_t restore_tag(const struct rte_mbuf *mbuf, uint8_t *frame, uint32_
 {
 	const uint8_t tag[4] = { 0x81, 0x00, (uint8_t)(mbuf->vlan_tci >> 8), (uint8_t)mbuf->vlan_tci };
 
+	/* Unchanged, because a tag belongs after the two addresses. */
 	if (len < 12)
 		return len;
 	if (len + 4 > room)
@@ -833,9 +846,11 @@ static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, stru
 	n = rte_eth_rx_burst(rx->port, rx->queue, mbufs, SQ_BATCH);
 	if (n == 0)
 		return 0;
+	/* After the burst, so that no frame is stamped before it has arrived. */
 	clock_gettime(CLOCK_MONOTONIC, &time);
 	*now = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 
+	/* All of them first, so that the cache misses of a batch overlap. */
 	for (uint16_t i = 0; i < n; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], const void *));
 	for (uint16_t i = 0; i < n; i++) {
@@ -843,7 +858,7 @@ static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, stru
 		uint32_t len, wire_len = mbuf->pkt_len;
 
 		if (likely(mbuf->nb_segs == 1 && mbuf->data_len <= CACHE_LINE && mbuf->data_off + CACHE_LINE <= mbuf->buf_len)) {
-						/* A constant length, which compiles to four moves. */
+			/* A constant length, which compiles to four moves. */
 			memcpy(to + offset, rte_pktmbuf_mtod(mbuf, const void *), CACHE_LINE);
 			len = mbuf->data_len;
 		} else {
@@ -858,6 +873,7 @@ static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, stru
 			frames[i].ticks = *RTE_MBUF_DYNFIELD(mbuf, rx_ticks_at, const uint64_t *);
 		offset += UP(len, CACHE_LINE);
 	}
+	/* In bulk, so that the pool is accessed once per batch. */
 	rte_pktmbuf_free_bulk(mbufs, n);
 	return n;
 }

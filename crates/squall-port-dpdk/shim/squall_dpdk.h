@@ -23,8 +23,8 @@
 #define SQ_RSS 4u
 #define SQ_MULTI_SEGS 8u
 #define SQ_CLOCK 16u
-#define SQ_BORROWED 64u /* the device stands on an interface of the kernel's, which is to stay as it is */
-#define SQ_COUNT_DOWN 32u /* of a transmit queue: the driver frees frames one by one, and little else */
+#define SQ_BORROWED 64u /* the device uses an interface of the kernel's, which must not be changed */
+#define SQ_COUNT_DOWN 32u /* for a transmit queue: the driver frees frames singly, and does little else */
 
 struct sq_device {
 	char driver[64];
@@ -41,8 +41,8 @@ struct sq_device {
 struct sq_config {
 	uint32_t tx_queues, rx_queues;
 	uint32_t mtu;
-	uint32_t tx_descriptors, rx_descriptors; /* 0: what the driver prefers */
-	uint32_t mbufs;                          /* of a receive queue; 0: as many as the queue needs */
+	uint32_t tx_descriptors, rx_descriptors; /* 0: the driver's default */
+	uint32_t mbufs;                          /* per receive queue; 0: as many as it needs */
 	uint32_t use;
 };
 
@@ -78,7 +78,7 @@ struct sq_slots {
 struct sq_api {
 	uint32_t abi;
 	const char *built_for; /* DPDK's version at build time */
-	const char *running;   /* and that of the libraries at hand */
+	const char *running;   /* and that of the loaded libraries */
 
 	/* Whether `octets` of hugepages are available now: 1 or 0. */
 	int (*hugepages_fit)(uint64_t octets);

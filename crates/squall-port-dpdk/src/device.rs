@@ -97,6 +97,7 @@ fn pci_address(text: &str) -> Option<String> {
     let (device, bus) = (hex(parts.next()?, 2)?, hex(parts.next()?, 2)?);
     let domain = parts.next().map_or(Some(0), |domain| hex(domain, 4))?;
     let function = hex(function, 1)?;
+    // PCI numbers devices with five bits and functions with three, so that the kernel has no others.
     let good = parts.next().is_none() && device < 32 && function < 8;
     good.then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
 }
@@ -142,6 +143,7 @@ impl Device {
         let text =
             |text: &str| CString::new(text).expect("no 0 octet: DeviceName::parse has looked");
         let (device, arguments) = (text(&name.name), text(&name.arguments));
+        // Discards older messages, so that an error shows those of this call only.
         api.take_log();
         let mut port = u16::MAX;
         // SAFETY: three texts with a final 0, and a place for the result.
@@ -208,6 +210,7 @@ impl Device {
         if matches!(self.driver().as_str(), "net_af_packet" | "net_af_xdp") {
             config.using |= shim::BORROWED;
         }
+        // Not for one queue, because there is nothing to spread.
         if config.rx_queues > 1 {
             config.using |= facts.offers & shim::RSS;
         }
@@ -232,6 +235,7 @@ impl Device {
                 self.eal.api.error(&self.address, &doing, code).to_string(),
             ));
         }
+        // Drivers also log when they succeed; otherwise a later error would show that.
         self.eal.api.take_log();
         self.taken = (0..config.tx_queues).map(|_| Taken::default()).collect();
         self.config = config;
@@ -291,6 +295,7 @@ impl Device {
         Some(InterfaceCounters {
             tx_packets: c.tx_packets,
             tx_octets: c.tx_octets,
+            // DPDK has no such counter: frames that the driver does not take stay with the sender.
             tx_dropped: 0,
             tx_errors: c.tx_errors,
             rx_packets: c.rx_packets,
@@ -310,6 +315,7 @@ impl Device {
 
     /// Whether the device has sent all frames that it took, or counted them as errors.
     pub fn all_sent(&self) -> bool {
+        // Comparable, because the shim resets the device's counters when it starts the device.
         let taken: u64 = self.taken.iter().map(|t| t.0.load(Ordering::Relaxed)).sum();
         self.counters().is_some_and(|c| c.tx_packets + c.tx_errors >= taken)
     }
@@ -375,6 +381,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: each queue holds an `Arc` of this device, so there is none left.
         unsafe { (self.eal.api.detach)(self.port) };
+        // Otherwise the next device's error would show these messages.
         self.eal.api.take_log();
     }
 }

@@ -144,6 +144,8 @@ fn run(
 ) -> io::Result<Eal> {
     let mut arguments = vec![
         "squall".to_owned(),
+        // Telemetry would bind a socket in /run/dpdk and serve it by a thread of its own. The socket
+        // would also stay in the folder, which the shim could then not remove because it is not empty.
         "--no-telemetry".into(),
         // Names an empty folder in /run/dpdk, which the shim removes. The name is the same for all
         // processes, because a process killed in between leaves the folder.

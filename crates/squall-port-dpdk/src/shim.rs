@@ -210,8 +210,8 @@ fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Resul
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
-        // The program's own folder is not safe: any user may make a hard link to the program in a
-        // folder of theirs, and the link has its capabilities, too.
+        // The program's own folder is not safe: any user may make a hard link to the program in
+        // their own folder, and the link has its capabilities, too.
         let found =
             FOLDERS.iter().map(|folder| Path::new(folder).join(FILE)).find(|place| place.is_file());
         return Ok(found.unwrap_or_else(|| PathBuf::from(FILE)));
@@ -280,7 +280,6 @@ fn places(program: &Path) -> Vec<PathBuf> {
 }
 
 fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
-    // SAFETY: the file is the shim, by name and place; its constructors register a kind of mempool
     // SAFETY: the file is the shim, by name and place; its constructors only register a kind of
     // mempool.
     let library = unsafe { Library::new(file) }.map_err(|error| {
@@ -308,6 +307,7 @@ fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
         .map_err(|error| strange(format!("is not Squall's shim: {}", cause(&error))))?;
     // SAFETY: takes no arguments and has no effects.
     let found = unsafe { abi() };
+    // Before the table is read, because a shim of another version has other layouts.
     if found != ABI {
         return Err(strange(format!(
             "is a shim with interface {found}, expected {ABI}: it belongs to another release"

@@ -47,8 +47,8 @@ const TESTS: &[(&str, Test)] = &[
     ("a_missing_other_end_is_reported", a_missing_other_end_is_reported),
     ("mistakes_are_reported_with_what_to_try", mistakes_are_reported_with_what_to_try),
     (
-        "without_the_shim_the_error_says_how_to_build_it",
-        without_the_shim_the_error_says_how_to_build_it,
+        "without_the_shim_the_error_has_build_instructions",
+        without_the_shim_the_error_has_build_instructions,
     ),
 ];
 
@@ -128,7 +128,7 @@ fn report(name: &str, outcome: Outcome) -> ExitCode {
 
 /// Skips the test without the shim, unless it is about that.
 fn needs_shim(name: &str) -> Outcome {
-    if name == "without_the_shim_the_error_says_how_to_build_it" {
+    if name == "without_the_shim_the_error_has_build_instructions" {
         return Ok(());
     }
     // More hugepages than exist, so that DPDK does not start: with its threads the process could not
@@ -640,7 +640,7 @@ fn mistakes_are_reported_with_what_to_try() -> Outcome {
     Ok(())
 }
 
-fn without_the_shim_the_error_says_how_to_build_it() -> Outcome {
+fn without_the_shim_the_error_has_build_instructions() -> Outcome {
     let error = {
         // SAFETY: no other thread runs in this process.
         unsafe { std::env::set_var("SQUALL_DPDK_SHIM", "/nonexistent/libsquall_dpdk.so") };

@@ -7,7 +7,7 @@
 //! kernel its pages: a slot is free again when the frame's first owner releases it, and any holder
 //! of a clone of the frame then reads the next frame in it (docs/adr/0004-sendmmsg.md).
 //!
-//! ReceiveRing every frame (promiscuous mode) from a TPACKET_V3 ring without copying, with the
+//! Receives every frame (promiscuous mode) from a TPACKET_V3 ring without copying, with the
 //! kernel's arrival times. The kernel takes VLAN tags off; the port puts them back. Filters run in
 //! the kernel, so that frames that do not match are not copied (docs/adr/0020-filters.md).
 //! Interfaces without Ethernet, and all interfaces at once (`any`), are receive-only: packets have
@@ -197,7 +197,7 @@ impl FromStr for Direction {
     }
 }
 
-/// What received frames look like.
+/// The form of received frames.
 #[derive(Clone, Debug)]
 struct Framing {
     link_type: u16,
@@ -1339,7 +1339,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_received_gso_frame_says_of_itself_can_be_cut_as_it_is_understood() {
+    fn every_accepted_gso_header_can_be_cut() {
         let mut seed = 1u64;
         let mut random = || {
             seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);

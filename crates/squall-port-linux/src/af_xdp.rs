@@ -248,7 +248,7 @@ struct XdpPort {
     notes: Vec<String>,
 }
 
-/// What is open of a device's queue.
+/// The open directions of a device's queue.
 struct DeviceQueue {
     umem: Arc<Umem>,
     rx: bool,

@@ -468,7 +468,7 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
     if matches!(error.raw_os_error(), Some(libc::EPERM)) {
         return Err(explain_permission(error));
     }
-    // Once more with a log: it costs time, so the first attempt goes without.
+    // A second attempt with the log, which costs time: the first goes without.
     let mut log = vec![0u8; 1 << 20];
     (attr.log_level, attr.log_size, attr.log_buf) = (1, log.len() as u32, log.as_mut_ptr() as u64);
     // SAFETY: as above, and the log is writable.

@@ -2,8 +2,8 @@
 //! such frames, so a capture of sent frames would miss them without a trace.
 //!
 //! Every such run holds a shared lock on a file per interface and network namespace while it may
-//! send. Locks of this user and of root are honored; those of other users are not, as anybody could
-//! then keep root from capturing.
+//! send. Locks of this user and of root are honored; those of other users are not, because any
+//! user could then keep root from capturing.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_is_captured_only_where_nobody_sends_unseen() {
+    fn sent_frames_are_captured_only_if_no_run_bypasses_the_taps() {
         let folder = shared::own_folder(&std::env::temp_dir(), "squall-unseen-test").unwrap();
         let folders = [folder.clone()];
         let check = |address: &str| check_in(&folders, address);

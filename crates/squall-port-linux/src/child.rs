@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_tells_its_time_even_when_it_has_ended() {
+    fn the_time_of_a_child_is_known_even_after_its_end() {
         let mut command = Command::new("sh");
         command.args(["-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"]);
         let mut child = spawn(&mut command, None).unwrap();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_better_is_shared_as_the_ticks_are() {
+    fn an_exact_total_is_split_in_proportion_to_the_ticks() {
         let ms = Duration::from_millis;
         let ticks = CpuTime { user: ms(10), system: ms(30) };
         assert_eq!(ticks.of_total(ms(44)), CpuTime { user: ms(11), system: ms(33) });

@@ -369,7 +369,7 @@ fn decimal(text: &str) -> Option<Vec<Instruction>> {
     (program.len() == number).then_some(program)
 }
 
-/// What a packet socket passes, in addition to the program's conditions.
+/// Conditions of a packet socket, in addition to the program's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketView {
     /// Drops the copies of frames that this host sends on this interface, where they also arrive.

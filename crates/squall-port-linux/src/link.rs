@@ -55,7 +55,7 @@ impl WatchedLink {
 
     /// Asks the kernel, and returns the state.
     pub fn look(&self) -> LinkState {
-        // One request at a time: of two answers the later one must be recorded last.
+        // One request at a time, because answers must be recorded in their order.
         let mut query = self.query.lock().unwrap_or_else(PoisonError::into_inner);
         let now = monotonic();
         match query.netlink.link(self.index) {

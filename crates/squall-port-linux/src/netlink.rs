@@ -486,8 +486,8 @@ pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> 
         // wherever there is IPv6, is found by its IPv4 addresses but listed with ::ffff:127.0.0.1.
         let same = socket_ids(family, id) == [peer, local];
         let open = matches!(state, TCP_ESTABLISHED | TCP_FIN_WAIT1 | TCP_FIN_WAIT2);
-        // A socket that its process has closed has no inode and is reported as root's, whoever
-        // owned it.
+        // A socket that its process has closed has no inode and is reported as root's, even if
+        // another user opened it.
         if same && open && inode != 0 && uid != OVERFLOW_UID {
             user = Some(uid);
         }

@@ -1,4 +1,4 @@
-//! Counters of an interface; those of receiving end before the run does.
+//! Counters of an interface; the receive counters stop before the run does.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 

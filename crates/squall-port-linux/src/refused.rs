@@ -9,7 +9,7 @@ use squall_units::Nanos;
 /// A frame is given up only after this time of drops ...
 const MIN_TIME: Nanos = Nanos(10_000_000);
 /// ... and after this number of attempts between two readings of the drop counter: the time alone
-/// may pass while the machine stands still.
+/// may pass while the machine is stopped.
 const MIN_TRIES: u32 = 16;
 
 /// The refusals of one queue.

@@ -1,6 +1,6 @@
 //! Files and folders in places that other users can write to: /tmp, /run/lock, /dev/shm.
 //!
-//! There, a name may have been planted by anyone: a FIFO that blocks whoever opens it, a link to a
+//! There, a name may have been planted by anyone: a FIFO that blocks a process when it opens it, a link to a
 //! file of this user, a folder whose owner changes its contents. So nothing is opened there by name
 //! except here.
 

@@ -27,7 +27,7 @@ const LAST: usize = 2;
 const FIRST: usize = 3;
 const GAPS: usize = 4;
 
-/// What has arrived so far. Octets exclude the FCS.
+/// Arrivals so far. Octets exclude the FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub frames: u64,

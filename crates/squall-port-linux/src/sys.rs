@@ -28,9 +28,9 @@ pub fn give_back_memory() {
 }
 
 /// For a long-lived process, to be called before it has threads, so that [`give_back_memory`] finds
-/// whole pages to return. By default glibc spreads threads over eight arenas per CPU, and what is
-/// still in use lies scattered over all of them (after a configuration of 20,000 flows 150 MB of 1
-/// GB stayed; with two arenas, 10).
+/// whole pages to return. By default glibc spreads threads over eight arenas per CPU, and memory
+/// still in use lies scattered over all of them (after a configuration of 20,000 flows 150 MB of
+/// 1 GB stayed; with two arenas, 10).
 pub fn keep_memory_together() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes numbers only (mallopt(3)).
@@ -432,7 +432,7 @@ pub fn become_daemon(name: &str) {
     let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
     if null >= 0 {
         for stdio in 0..=2 {
-            // SAFETY: both are descriptors; what was there is replaced.
+            // SAFETY: both are descriptors; the old one is replaced.
             unsafe { libc::dup2(null, stdio) };
         }
     }
@@ -545,7 +545,7 @@ impl Alarm {
         Ok(alarm)
     }
 
-    /// Starts the period anew.
+    /// Restarts the period.
     pub fn reset(&self) {
         let (tv_sec, tv_nsec) =
             ((self.every.0 / 1_000_000_000) as _, (self.every.0 % 1_000_000_000) as _);
@@ -612,7 +612,7 @@ mod tests {
         let mut all: libc::sigset_t = unsafe { mem::zeroed() };
         // SAFETY: `all` is writable.
         unsafe { libc::sigfillset(&mut all) };
-        // SAFETY: `all` is initialised; only the mask of this test's thread changes.
+        // SAFETY: `all` is initialized; only the mask of this test's thread changes.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut()) };
         let (tell, thread) = std::sync::mpsc::channel();
         let sleeper = std::thread::spawn(move || {

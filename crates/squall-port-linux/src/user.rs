@@ -36,6 +36,7 @@ pub fn capabilities_of(kind: &str) -> Option<&'static [u8]> {
 
 impl User {
     /// Looks the user up by name.
+    ///
     /// # Errors
     /// There is no such user; it is root.
     pub fn find(name: &str) -> io::Result<Self> {

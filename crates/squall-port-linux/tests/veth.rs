@@ -34,10 +34,10 @@ type Test = fn() -> Outcome;
 const TESTS: &[(&str, Test)] = &[
     ("af_packet_conforms", af_packet_conforms),
     ("through_the_qdisc_af_packet_conforms_too", through_the_qdisc_af_packet_conforms_too),
-    ("the_kernel_filters_as_tcpdump_does", filters::the_kernel_filters_as_tcpdump_does),
+    ("the_kernel_and_tcpdump_filter_alike", filters::the_kernel_and_tcpdump_filter_alike),
     (
-        "the_engine_runs_programs_that_the_kernel_does_not",
-        filters::the_engine_runs_programs_that_the_kernel_does_not,
+        "the_engine_runs_programs_too_long_for_the_kernel",
+        filters::the_engine_runs_programs_too_long_for_the_kernel,
     ),
     (
         "a_filter_shortens_gso_frames_and_tagged_ones_alike",
@@ -45,13 +45,16 @@ const TESTS: &[(&str, Test)] = &[
     ),
     ("filtered_queues_share_the_frames", filters::filtered_queues_share_the_frames),
     ("each_direction_has_its_frames", filters::each_direction_has_its_frames),
-    ("frames_of_all_interfaces_name_theirs", filters::frames_of_all_interfaces_name_theirs),
+    (
+        "frames_of_all_interfaces_name_their_interface",
+        filters::frames_of_all_interfaces_name_their_interface,
+    ),
     (
         "a_stopped_queue_delivers_the_frames_that_it_counted",
         filters::a_stopped_queue_delivers_the_frames_that_it_counted,
     ),
     ("several_receive_queues_share_the_frames", several_receive_queues_share_the_frames),
-    ("the_kernel_cuts_as_the_engine_does", the_kernel_cuts_as_the_engine_does),
+    ("the_kernel_and_the_engine_cut_alike", the_kernel_and_the_engine_cut_alike),
     ("a_receiver_knows_how_a_gso_frame_is_cut", a_receiver_knows_how_a_gso_frame_is_cut),
     ("only_a_frame_that_cannot_be_cut_is_refused", only_a_frame_that_cannot_be_cut_is_refused),
     ("losses_of_a_full_ring_are_counted", losses_of_a_full_ring_are_counted),
@@ -67,7 +70,10 @@ const TESTS: &[(&str, Test)] = &[
         "frames_that_the_peer_never_takes_are_given_up_with_a_reason",
         frames_that_the_peer_never_takes_are_given_up_with_a_reason,
     ),
-    ("a_receiver_of_single_frames_does_so_too", a_receiver_of_single_frames_does_so_too),
+    (
+        "a_receiver_of_single_frames_delivers_them_and_reports_it_too",
+        a_receiver_of_single_frames_delivers_them_and_reports_it_too,
+    ),
     (
         "a_receiver_delivers_its_frames_and_reports_that_its_link_went_down",
         a_receiver_delivers_its_frames_and_reports_that_its_link_went_down,
@@ -132,8 +138,8 @@ const TESTS: &[(&str, Test)] = &[
         xdp_live::frames_leave_when_they_are_due_and_can_be_taken_back,
     ),
     (
-        "a_peer_that_does_not_poll_and_a_link_that_goes_down_are_reported",
-        xdp_live::a_peer_that_does_not_poll_and_a_link_that_goes_down_are_reported,
+        "a_peer_without_napi_and_a_link_that_goes_down_are_reported",
+        xdp_live::a_peer_without_napi_and_a_link_that_goes_down_are_reported,
     ),
     (
         "frames_that_are_due_while_the_link_is_down_have_that_reason",
@@ -158,7 +164,7 @@ impl std::fmt::Display for Skipped {
 impl std::error::Error for Skipped {}
 
 /// uid and gid of nobody.
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -202,7 +208,11 @@ fn main() -> ExitCode {
                 Command::new(std::env::current_exe().expect("a test knows where it is"));
             command.args(["--run", name]);
             if as_nobody {
-                command.uid(NOBODY).gid(NOBODY).current_dir("/").env_remove("XDG_RUNTIME_DIR");
+                command
+                    .uid(NOBODY_UID)
+                    .gid(NOBODY_UID)
+                    .current_dir("/")
+                    .env_remove("XDG_RUNTIME_DIR");
             }
             let user = if as_nobody { "as nobody" } else { "as this user" };
             command.env(USER, user);
@@ -484,7 +494,7 @@ fn receive_frames(rx: &mut dyn RxQueue) -> std::io::Result<Vec<(Vec<u8>, Cut, u3
 }
 
 /// On an interface without offloads the kernel cuts frames itself: octet for octet as [`Segments`].
-fn the_kernel_cuts_as_the_engine_does() -> Outcome {
+fn the_kernel_and_the_engine_cut_alike() -> Outcome {
     enter()?;
     let off = ["tx", "tso", "tx-udp-segmentation", "gso", "sg"]
         .into_iter()
@@ -789,7 +799,7 @@ fn a_receiver_delivers_its_frames_and_reports_that_its_link_went_down() -> Outco
     delivers_frames_and_reports_the_end("af_packet:veth-b,on_link_down=stop")
 }
 
-fn a_receiver_of_single_frames_does_so_too() -> Outcome {
+fn a_receiver_of_single_frames_delivers_them_and_reports_it_too() -> Outcome {
     enter()?;
     delivers_frames_and_reports_the_end("af_packet:veth-b,frames=1,on_link_down=stop")
 }

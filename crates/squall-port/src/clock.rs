@@ -17,7 +17,7 @@ pub fn monotonic() -> Nanos {
 /// ```
 /// use squall_port::CommonClock;
 /// use squall_units::Nanos;
-/// At 1 s it is 5 s ahead, and runs 100 ppm faster.
+/// // At 1 s it is 5 s ahead, and runs 100 ppm faster.
 /// let common = CommonClock { shift_ns: 5_000_000_000, drift_ppb: 1e5, at: Nanos(1_000_000_000) };
 /// assert_eq!(common.of(Nanos(3_000_000_000)), Nanos(8_000_200_000));
 /// assert_eq!(common.local(Nanos(8_000_200_000)), Nanos(3_000_000_000));
@@ -110,6 +110,7 @@ impl FastClock {
     pub fn now(&mut self) -> Nanos {
         let predicted = self.counter.as_ref().and_then(|counter| counter.at(read_counter()));
         let now = predicted.unwrap_or_else(|| self.tie_again());
+        // Never back, because a new tie may be earlier than the last prediction.
         self.last = self.last.max(Nanos(now));
         self.last
     }
@@ -156,6 +157,7 @@ impl Counter {
             let predicted =
                 (u128::from(at.ticks.wrapping_sub(self.at.ticks)) * u128::from(self.rate)) >> 32;
             if predicted.abs_diff(u128::from(passed)) > u128::from(TOLERANCE + passed / 1000) {
+                // Forgets the rate, because the counter or the clock has jumped.
                 self.misses += 1;
                 (self.rate, self.valid, self.older, self.newer) = (0, 0, at, at);
             }

@@ -40,7 +40,7 @@ pub fn check(mut bench: Bench<'_>) {
     impossible_requests_are_refused_when_opening(&mut bench);
     lending_keeps_its_bounds(&mut bench);
     only_frames_that_match_a_filter_arrive(&mut bench);
-    a_port_does_not_receive_its_own_frames(&mut bench);
+    a_port_does_not_receive_frames_that_it_sent(&mut bench);
 }
 
 fn frames_arrive_whole_and_in_order(bench: &mut Bench<'_>) {
@@ -306,7 +306,7 @@ fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> classic::Instruction {
     classic::Instruction { code, jt, jf, k }
 }
 
-fn a_port_does_not_receive_its_own_frames(bench: &mut Bench<'_>) {
+fn a_port_does_not_receive_frames_that_it_sent(bench: &mut Bench<'_>) {
     let mut link = Link::open(bench, 60);
     if link.open.is_some() || link.rx.is_none() || link.ports.0.facts().rx_queues == 0 {
         return;

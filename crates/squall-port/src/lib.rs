@@ -370,6 +370,7 @@ impl TxBatch<'_> {
     pub fn frame(&mut self, i: usize, len: usize, due: Nanos) -> &mut [u8] {
         assert!(len <= self.stride, "frame longer than the slot that was asked for");
         self.meta[i].len = len as u32;
+        // Reset, because slots keep their content between uses.
         self.meta[i].cut = Cut::WHOLE;
         self.meta[i].due = due;
         &mut self.base[i * self.stride..][..len]

@@ -79,7 +79,7 @@ pub struct Link {
     /// Name for messages.
     name: String,
     on_down: OnLinkDown,
-    /// A [`LinkState`].
+    /// A [`LinkState`]; atomic, so that queues read it in each call without the lock.
     state: AtomicU8,
     history: Mutex<History>,
 }
@@ -89,7 +89,7 @@ struct History {
     up: bool,
     gone: bool,
     events: Vec<LinkEvent>,
-    /// The latest event, even if the list is full.
+    /// The latest event; separate, because the list may be full.
     last: Option<LinkEvent>,
     /// The last known MTU; `None` before the first.
     mtu: Option<u32>,
@@ -150,6 +150,7 @@ impl Link {
 
     /// Records that the link went down and up between two polls, the second at `at`.
     pub fn flapped(&self, at: Nanos) {
+        // Both, because with `Stop` the port is lost even if the link is up again.
         self.set(false, at);
         self.set(true, at);
     }

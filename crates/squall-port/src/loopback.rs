@@ -86,7 +86,8 @@ impl Link {
     }
 }
 
-/// Links by name that a second end may still join.
+/// Links by name that a second end may still join. Weak, so that a name is free again when its port is
+/// closed.
 static LINKS: Mutex<BTreeMap<String, Weak<Link>>> = Mutex::new(BTreeMap::new());
 
 /// The link of that name, and the index of the new end.
@@ -103,6 +104,7 @@ fn join(address: &Address, shape: &Shape) -> Result<(Arc<Link>, usize), AddressE
             }
             state.has_second = true;
             drop(state);
+            // Removed, so that a third port of that name starts a new link.
             links.remove(address.name());
             return Ok((link, 1));
         }
@@ -282,6 +284,7 @@ impl TxQueue for LoopTx {
         let too_long = taken == 0 && n > 0;
         let done = taken + usize::from(too_long);
         self.lent.pass(done);
+        // Not sent if no one receives, because the ring would fill and never empty.
         if taken > 0 && listening {
             self.sender.push(parcel);
         } else {
@@ -369,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_towards_nobody_are_gone_as_on_a_wire() {
+    fn frames_to_a_closed_end_are_lost_as_on_a_wire() {
         let (mut a, mut b) = (port("loop:deaf,ring=10"), port("loop:deaf,ring=10"));
         let mut tx = a.open_tx(0, 60).unwrap();
         assert_eq!([64; 3].map(|n| send(&mut *tx, n)), [10; 3]);

@@ -713,8 +713,7 @@ export interface TxReport {
   /** Hash of all frames' octets, independent of their order, hexadecimal; only on request. */
   fingerprint: string | null;
   /**
-   * How the port kept to what was due, all its sources added up: what the verdict reads. `null`
-   * without a schedule.
+   * Pacing of the port, all its sources together, for the verdict. `null` without a schedule.
    */
   pacing: PortPacing | null;
 }
@@ -741,8 +740,8 @@ export interface Distribution {
 }
 
 /**
- * What left a port against what was due there, in the window with the largest surplus for what is
- * allowed, among windows of 0.27 ms to 0.55 s.
+ * Departures of a port compared with the load that was due, in the window with the largest surplus
+ * in relation to the allowed one, among windows of 0.27 ms to 0.55 s.
  */
 export interface PortPacing {
   /**
@@ -937,8 +936,8 @@ export interface StreamRx {
   /** One-way delay (RFC 7679), both ends on one clock. */
   latency_ns: Distribution | null;
   /**
-   * Each delay is known within plus or minus so much, as sender and receiver have different clocks;
-   * `null`: they have the same. In the report of one node the bound of its own clock alone.
+   * Uncertainty of each delay, plus or minus, if sender and receiver have different clocks; `null`:
+   * they have the same. In the report of one node, the uncertainty of its own clock only.
    */
   latency_bound_ns: number | null;
   /**

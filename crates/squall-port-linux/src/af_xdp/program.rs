@@ -66,7 +66,9 @@ impl Ranges {
 }
 
 /// Converts the addresses of hosts.
-/// Says that there are too many.
+///
+/// # Errors
+/// There are too many ranges.
 pub fn ranges(hosts: &Hosts) -> Result<Ranges, String> {
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     for range in &hosts.addresses {

@@ -135,7 +135,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Socket option of the own ring; the own ring, and the one that goes with the memory.
+    /// Socket option of the own ring; the own ring, and the ring that belongs to the memory.
     fn ring(self) -> (libc::c_int, RingKind, RingKind) {
         match self {
             Self::Rx => (libc::XDP_RX_RING, RingKind::Rx, RingKind::Fill),

@@ -193,7 +193,7 @@ fn count(rx: &mut dyn RxQueue, left: Option<&Filter>) -> std::io::Result<u64> {
     Ok(n)
 }
 
-pub fn the_kernel_filters_as_tcpdump_does() -> Outcome {
+pub fn the_kernel_and_tcpdump_filter_alike() -> Outcome {
     enter()?;
     let frames = traffic();
     let mut tx = port("af_packet:veth-a")?.open_tx(0, 300)?;
@@ -222,7 +222,7 @@ pub fn the_kernel_filters_as_tcpdump_does() -> Outcome {
     Ok(())
 }
 
-pub fn the_engine_runs_programs_that_the_kernel_does_not() -> Outcome {
+pub fn the_engine_runs_programs_too_long_for_the_kernel() -> Outcome {
     enter()?;
     let frames = traffic();
     let mut tx = port("af_packet:veth-a")?.open_tx(0, 300)?;
@@ -357,7 +357,7 @@ pub fn each_direction_has_its_frames() -> Outcome {
     Ok(())
 }
 
-pub fn frames_of_all_interfaces_name_theirs() -> Outcome {
+pub fn frames_of_all_interfaces_name_their_interface() -> Outcome {
     enter()?;
     let mut any = port("af_packet:any")?;
     assert_eq!((any.facts().link_type, any.facts().tx_queues), (276, 0));

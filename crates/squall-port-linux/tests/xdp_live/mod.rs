@@ -70,11 +70,11 @@ pub fn frames_leave_when_they_are_due_and_can_be_taken_back() -> Outcome {
     let (mut a, mut b) = (port("xdp_live:veth-a")?, port(RECEIVER)?);
     let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
     let begin = monotonic() + Nanos(5_000_000);
-    let soon = |number: u32| begin + Nanos(1_000_000 * u64::from(number));
-    put(&mut *tx, 0..10, soon);
+    let due = |number: u32| begin + Nanos(1_000_000 * u64::from(number));
+    put(&mut *tx, 0..10, due);
     put(&mut *tx, 10..40, |_| begin + Nanos(3_600_000_000_000));
     let times = left(&mut *tx, 10);
-    assert!((0..10).all(|i| times[i as usize] >= soon(i)), "none leaves before its time");
+    assert!((0..10).all(|i| times[i as usize] >= due(i)), "none leaves before its time");
     assert_eq!(tx.take_back(), 30, "what is not due is taken back");
     assert_eq!(tx.take_back(), 0);
     // Long enough for the thread to leave the call and enter it again.
@@ -91,7 +91,7 @@ pub fn frames_leave_when_they_are_due_and_can_be_taken_back() -> Outcome {
     Ok(())
 }
 
-pub fn a_peer_that_does_not_poll_and_a_link_that_goes_down_are_reported() -> Outcome {
+pub fn a_peer_without_napi_and_a_link_that_goes_down_are_reported() -> Outcome {
     enter()?;
     need_programs()?;
     let mut a = port("xdp_live:veth-a,on_link_down=stop")?;

@@ -26,7 +26,8 @@ pub struct TableSize {
 pub struct Table<K> {
     size: TableSize,
     last: HashMap<K, Nanos>,
-    /// The same entries by age; empty if entries never expire.
+    /// The same entries by age, so that expiry does not scan all of them; empty if entries never
+    /// expire.
     by_age: BTreeSet<(Nanos, K)>,
     now: Nanos,
     counts: Counts,
@@ -113,6 +114,7 @@ impl Flow {
             address
         };
         let protocol = header[9];
+        // By the fragment's offset, because only the first fragment has the ports (RFC 791).
         let first = get_be16(header, 6)? & 0x1fff == 0;
         let segment = packet.get(usize::from(header[0] & 15) * 4..)?;
         let ports = if first { ports(protocol, segment) } else { [0; 2] };
@@ -128,6 +130,7 @@ impl Flow {
             let len = match protocol {
                 // Hop-by-hop options, routing, destination options (RFC 8200 section 4).
                 0 | 43 | 60 => 8 + 8 * usize::from(*rest.get(1)?),
+                // A fragment; its offset is in the upper 13 bits (RFC 8200 section 4.5).
                 44 => {
                     first &= get_be16(rest, 2)? & 0xfff8 == 0;
                     8
@@ -151,6 +154,7 @@ fn untagged(frame: &[u8]) -> Option<(u16, &[u8])> {
     let mut at = 12;
     loop {
         match get_be16(frame, at)? {
+            // 802.1Q, 802.1ad, and what devices used for stacked tags before 802.1ad.
             0x8100 | 0x88a8 | 0x9100 => at += 4,
             ether_type => return Some((ether_type, &frame[at + 2..])),
         }
