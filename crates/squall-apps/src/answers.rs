@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::{Check, Origin, ProtocolError, http::scheme};
 
 /// Limit of an answer that can be evaluated, with its head, octets.
-pub const MOST_ANSWER: usize = 16 << 20;
+pub const MAX_ANSWER: usize = 16 << 20;
 
 /// Stored answers of a flow.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +57,7 @@ impl Kept {
         if std::mem::take(&mut self.whole) {
             self.octets.clear();
         }
-        if self.octets.len() + octets.len() > MOST_ANSWER {
+        if self.octets.len() + octets.len() > MAX_ANSWER {
             return Err(ProtocolError::LongAnswer);
         }
         self.octets.extend_from_slice(octets);

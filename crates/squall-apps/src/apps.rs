@@ -71,7 +71,7 @@ const STATUS: u32 = 7 << STATUS_AT;
 const SEND_AHEAD: u32 = 1 << 20;
 /// Early octets that are stored, as they cannot just be counted: from this amount on, the peer is
 /// held back.
-const MANY_STASHED: usize = 64 << 10;
+const MAX_STASHED: usize = 64 << 10;
 
 /// Programs and listeners. `O` observes the flows.
 ///
@@ -82,7 +82,7 @@ pub struct Apps<O = ()> {
     seed: u64,
     listeners: Listeners,
     /// Variables and loop counters of flows whose program has more than one.
-    rows: Vec<[u32; crate::code::MOST_REGISTERS]>,
+    rows: Vec<[u32; crate::code::MAX_REGISTERS]>,
     free_rows: Vec<u32>,
     /// Stored parts of answers, by the flow's row.
     kept: HashMap<u32, Kept>,
@@ -813,10 +813,10 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     /// Runs with early octets taken from the stash.
     #[cold]
     fn run_stashed(&mut self, early: Vec<u8>) {
-        let many = early.len() >= MANY_STASHED;
+        let many = early.len() >= MAX_STASHED;
         self.run(&early);
         if many
-            && self.apps.stash.get(&self.socket.id()).is_none_or(|kept| kept.len() < MANY_STASHED)
+            && self.apps.stash.get(&self.socket.id()).is_none_or(|kept| kept.len() < MAX_STASHED)
         {
             self.socket.resume();
         }
@@ -1418,7 +1418,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     /// Stores early octets until an instruction consumes them.
     #[cold]
     fn keep(&mut self, octets: &[u8]) {
-        if octets.len() >= MANY_STASHED {
+        if octets.len() >= MAX_STASHED {
             self.socket.pause();
         }
         let mut kept = self.apps.spare.pop().unwrap_or_default();
@@ -1477,8 +1477,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
 
 impl<O> Apps<O> {
     fn keep_spare(&mut self, mut octets: Vec<u8>) {
-        const MOST: usize = 64;
-        if self.spare.len() < MOST {
+        const MAX_SPARE: usize = 64;
+        if self.spare.len() < MAX_SPARE {
             octets.clear();
             self.spare.push(octets);
         }
@@ -1511,13 +1511,13 @@ struct Listeners {
 }
 
 /// Up to this number, a linear search is used.
-const FEW: usize = 8;
+const MAX_LINEAR: usize = 8;
 
 impl Listeners {
     fn add(&mut self, listener: Listener, transport: Transport) {
         self.all.push((transport, listener));
         let mut from = self.all.len() - 1;
-        if self.all.len() > FEW && self.by_port.is_empty() {
+        if self.all.len() > MAX_LINEAR && self.by_port.is_empty() {
             (self.by_port, from) = (vec![vec![]; 1 << 17], 0);
         }
         if self.by_port.is_empty() {

@@ -249,21 +249,21 @@ pub struct Slots {
 }
 
 /// Operations of all programs of an [`crate::Apps`]: the 22 bits of [`crate::State`].
-pub const MOST_OPS: usize = 1 << 22;
+pub const MAX_OPS: usize = 1 << 22;
 /// Variables, plus counted loops nested in each other.
-pub const MOST_REGISTERS: usize = 8;
+pub const MAX_REGISTERS: usize = 8;
 /// Values that a program extracts from answers.
-const MOST_VALUES: usize = 64;
+const MAX_VALUES: usize = 64;
 /// Counters of a program, and templates whose flows it begins.
-const MOST_NAMES: usize = 64;
+const MAX_NAMES: usize = 64;
 /// The value that holds the path of a redirection.
 const LOCATION: &str = "location";
 /// Passes without waiting, multiplied over nested loops: one event must not block its worker.
-const MOST_ROUNDS: u64 = 1 << 17;
-const MOST_SLICES: u64 = 1 << 20;
+const MAX_ROUNDS: u64 = 1 << 17;
+const MAX_SLICES: u64 = 1 << 20;
 /// Limit of UDP's length field.
-const MOST_DATAGRAM: u64 = 65_527;
-const MOST_DELAY: Nanos = Nanos(86_400 * 1_000_000_000);
+const MAX_DATAGRAM: u64 = 65_527;
+const MAX_DELAY: Nanos = Nanos(86_400 * 1_000_000_000);
 /// A day: longer times are usually a wrong unit.
 const DAY: &str = "at most 24 h";
 
@@ -636,7 +636,7 @@ impl<'a> Compiler<'a> {
         let slice =
             (u128::from(rate) * u128::from(tick.0) / 1_000_000_000).clamp(1, len.into()) as u32;
         let slices = len.div_ceil(slice);
-        if u64::from(slices) > MOST_SLICES {
+        if u64::from(slices) > MAX_SLICES {
             let expected = "at most 1,048,576 ticks per message; try a longer tick";
             return Err(Mistake::OutOfRange {
                 what: "the number of ticks of a message at this rate",
@@ -667,8 +667,8 @@ impl<'a> Compiler<'a> {
 
     fn send_packet(&mut self, message: &'a MessageRef) -> Result<(), Mistake> {
         let (message, len, register) = self.message(message)?;
-        if let Some(found) = len.map(u64::from).filter(|len| *len > MOST_DATAGRAM) {
-            return Err(Mistake::LongMessage { found, most: MOST_DATAGRAM });
+        if let Some(found) = len.map(u64::from).filter(|len| *len > MAX_DATAGRAM) {
+            return Err(Mistake::LongMessage { found, most: MAX_DATAGRAM });
         }
         let piece = index(
             &mut self.code.pieces,
@@ -725,7 +725,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn take(&mut self, take: &'a Take) -> Result<u16, Mistake> {
-        if u64::from(take.offset) + 8 > MOST_DATAGRAM {
+        if u64::from(take.offset) + 8 > MAX_DATAGRAM {
             return Err(Mistake::OutOfRange {
                 what: "the offset",
                 found: take.offset.into(),
@@ -752,12 +752,12 @@ impl<'a> Compiler<'a> {
     }
 
     fn counter(&mut self, name: &str) -> Result<u16, Mistake> {
-        let most = MOST_NAMES;
+        let most = MAX_NAMES;
         place_of(&mut self.counters, name).map_err(|found| Mistake::TooManyCounters { found, most })
     }
 
     fn template(&mut self, name: &str) -> Result<u16, Mistake> {
-        let most = MOST_NAMES;
+        let most = MAX_NAMES;
         let at = place_of(&mut self.templates, name);
         at.map_err(|found| Mistake::TooManyTemplates { found, most })
     }
@@ -897,12 +897,12 @@ impl<'a> Compiler<'a> {
             }
             self.code.ops[op].set_target(self.begins[to]);
         }
-        if self.deepest > MOST_REGISTERS {
-            let mistake = Mistake::TooManyVariables { found: self.deepest, most: MOST_REGISTERS };
+        if self.deepest > MAX_REGISTERS {
+            let mistake = Mistake::TooManyVariables { found: self.deepest, most: MAX_REGISTERS };
             return Err(program.error(0, mistake));
         }
-        if self.code.ops.len() > MOST_OPS {
-            let mistake = Mistake::TooLong { found: self.code.ops.len(), most: MOST_OPS };
+        if self.code.ops.len() > MAX_OPS {
+            let mistake = Mistake::TooLong { found: self.code.ops.len(), most: MAX_OPS };
             return Err(program.error(0, mistake));
         }
         if let Some(op) = round_without_waiting(&self.code.ops, program.transport) {
@@ -1012,8 +1012,8 @@ fn slots(program: &Program) -> Result<Vec<&str>, ProgramError> {
     if program.role == Role::Client && given.chain(program.messages.values()).any(has_cookies) {
         add(COOKIES);
     }
-    if slots.len() > MOST_VALUES {
-        let mistake = Mistake::TooManyValues { found: slots.len(), most: MOST_VALUES };
+    if slots.len() > MAX_VALUES {
+        let mistake = Mistake::TooManyValues { found: slots.len(), most: MAX_VALUES };
         return Err(program.error(0, mistake));
     }
     Ok(slots)
@@ -1114,7 +1114,7 @@ fn bounded(ops: &[Op]) -> Vec<usize> {
         };
         let Some(most) = most(register).filter(|_| !takes) else { continue };
         rounds = rounds.saturating_mul(u64::from(most) + 1);
-        if rounds > MOST_ROUNDS {
+        if rounds > MAX_ROUNDS {
             break;
         }
         found.push(at);
@@ -1128,7 +1128,7 @@ fn place_of(names: &mut Vec<Arc<str>>, name: &str) -> Result<u16, usize> {
         return Ok(at as u16);
     }
     names.push(name.into());
-    match names.len() <= MOST_NAMES {
+    match names.len() <= MAX_NAMES {
         true => Ok(names.len() as u16 - 1),
         false => Err(names.len()),
     }
@@ -1148,7 +1148,7 @@ fn at_least_1(what: &'static str, found: u32) -> Result<u32, Mistake> {
 }
 
 fn at_most_a_day(what: &'static str, time: Nanos) -> Result<(), Mistake> {
-    if time > MOST_DELAY {
+    if time > MAX_DELAY {
         Err(Mistake::OutOfRange { what, found: time.0, expected: DAY })
     } else {
         Ok(())
@@ -1243,11 +1243,11 @@ impl Code {
     pub fn append(&mut self, other: Code) -> Result<u16, Mistake> {
         let found = self.ops.len() + other.ops.len();
         let number = self.programs.len();
-        if found > MOST_OPS
+        if found > MAX_OPS
             || number > usize::from(u16::MAX)
             || self.takes.len() + other.takes.len() >= usize::from(NO_TAKE)
         {
-            return Err(Mistake::TooLong { found, most: MOST_OPS });
+            return Err(Mistake::TooLong { found, most: MAX_OPS });
         }
         let at = |len: usize| len as u32;
         let (ops, messages, pieces) =

@@ -47,7 +47,7 @@ const NO_BODY: u8 = 8;
 /// An interim response; a request that expects 100 (Continue).
 const INTERIM: u8 = 16;
 /// 36 bits, next to 7 of the state and 5 flags, make 48.
-const MOST_LEN: u64 = 1 << 36;
+const MAX_LEN: u64 = 1 << 36;
 
 const START: u8 = 0;
 /// Octets read of "HTTP/1.1 200".
@@ -256,7 +256,7 @@ impl Parser {
             LENGTH | LENGTH_DIGITS => match octet {
                 b'0'..=b'9' => {
                     self.len = self.len * 10 + u64::from(octet - b'0');
-                    if self.len >= MOST_LEN {
+                    if self.len >= MAX_LEN {
                         return Found::Bad;
                     }
                     self.state = LENGTH_DIGITS;
@@ -276,7 +276,7 @@ impl Parser {
             CHUNK_SIZE | CHUNK_DIGITS => match (octet as char).to_digit(16) {
                 Some(digit) => {
                     self.len = self.len * 16 + u64::from(digit);
-                    if self.len >= MOST_LEN {
+                    if self.len >= MAX_LEN {
                         return Found::Bad;
                     }
                     self.state = CHUNK_DIGITS;
@@ -635,12 +635,12 @@ mod tests {
 
     #[test]
     fn lengths_up_to_64_gib_are_kept_between_segments() {
-        let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", MOST_LEN - 1);
+        let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", MAX_LEN - 1);
         let mut parser = Parser::default();
         parser.read(RESPONSE, text.as_bytes());
         let (used, found) = parser.read(RESPONSE, &text.as_bytes()[16..]);
         assert_eq!((used, found), (text.len() - 16, Found::More));
         assert_eq!(Parser::load(parser.store().0, parser.store().1), parser);
-        assert_eq!(parser.len, MOST_LEN - 1);
+        assert_eq!(parser.len, MAX_LEN - 1);
     }
 }

@@ -308,11 +308,11 @@ impl Message {
 }
 
 pub(crate) fn known<'a>(names: impl Iterator<Item = &'a String>) -> String {
-    const MOST: usize = 20;
-    let names: Vec<&str> = names.map(String::as_str).take(MOST + 1).collect();
+    const MAX_LISTED: usize = 20;
+    let names: Vec<&str> = names.map(String::as_str).take(MAX_LISTED + 1).collect();
     match names.len() {
         0 => "there are none".into(),
-        n if n > MOST => format!("there are {}, ...", names[..MOST].join(", ")),
+        n if n > MAX_LISTED => format!("there are {}, ...", names[..MAX_LISTED].join(", ")),
         _ => format!("there are {}", names.join(", ")),
     }
 }
@@ -435,7 +435,7 @@ impl Ready {
         }
         measure_body(&mut parts)?;
         let len = parts.iter().map(|part| part.len.map(u64::from)).sum::<Option<u64>>();
-        if let Some(found) = len.filter(|len| *len > u64::from(MOST_OCTETS)) {
+        if let Some(found) = len.filter(|len| *len > u64::from(MAX_OCTETS)) {
             return Err(MessageError::OutOfRange {
                 what: "its length",
                 found,
@@ -495,7 +495,7 @@ impl Ready {
 
 /// A flow has less than 1 GiB outstanding, and begins a message only with less than 1 MiB
 /// outstanding.
-const MOST_OCTETS: u32 = (1 << 30) - (1 << 20);
+const MAX_OCTETS: u32 = (1 << 30) - (1 << 20);
 
 fn unroll(pattern: &Arc<[u8]>) -> Result<Arc<[u8]>, MessageError> {
     match pattern.len() {
@@ -943,7 +943,7 @@ fn mark(text: &str) -> Result<Part, MessageError> {
         ("template", [name]) => Mark::Template((*name).into()),
         ("repeat", [len, _, ..]) => {
             let found = number(len)?;
-            let len = u32::try_from(found).ok().filter(|len| (1..=MOST_OCTETS).contains(len));
+            let len = u32::try_from(found).ok().filter(|len| (1..=MAX_OCTETS).contains(len));
             let len = len.ok_or(MessageError::OutOfRange {
                 what: "its length",
                 found,

@@ -408,7 +408,7 @@ impl<'a> Line<'a> {
             [variable, compare, value] if !elapsed => (variable, compare, self.number(value)?),
             [variable, compare, ref value @ ..] if elapsed && !value.is_empty() => {
                 let millis = self.time(&value.join(" "))?.0 / 1_000_000;
-                let millis = u32::try_from(millis).ok().filter(|millis| *millis <= LONGEST);
+                let millis = u32::try_from(millis).ok().filter(|millis| *millis <= MAX_ELAPSED_MS);
                 let wrong = || self.wrong("a time of at most 24 days");
                 (variable, compare, millis.ok_or_else(wrong)?)
             }
@@ -438,7 +438,7 @@ fn is_name(text: &str) -> bool {
 
 /// Half of the range of the millisecond clock: a longer time could not be distinguished from one in
 /// the future.
-const LONGEST: u32 = i32::MAX as u32;
+const MAX_ELAPSED_MS: u32 = i32::MAX as u32;
 
 const COMPARES: &[(Compare, &str)] = &[
     (Compare::Equal, "=="),

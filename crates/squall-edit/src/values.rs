@@ -6,7 +6,7 @@ use squall_units::MacAddr;
 
 use crate::anonymize::{key_of, mask};
 
-/// Text that is no such value, with the expectation.
+/// Text that is no such value, with the expected form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is not a {what}; expected {expected}")]
 pub struct ValueError {

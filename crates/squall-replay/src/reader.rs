@@ -602,7 +602,7 @@ impl Mark {
     }
 
     fn len(self) -> u32 {
-        self.0 & LONGEST
+        self.0 & MAX_FRAME_LEN
     }
 
     fn port(self) -> u8 {
@@ -615,7 +615,7 @@ impl Mark {
 }
 
 /// Limit of a frame's length; readers enforce it.
-const LONGEST: u32 = 0x7f_ffff;
+const MAX_FRAME_LEN: u32 = 0x7f_ffff;
 
 impl Gathered {
     fn clear(&mut self) {
@@ -1007,7 +1007,7 @@ impl Pass {
                 return head.advance();
             }
         };
-        let most = ports[port].min(LONGEST) as usize;
+        let most = ports[port].min(MAX_FRAME_LEN) as usize;
         let mut put = |octets: &[u8], time_ns: u64| {
             let truncated = octets.len() > most;
             if truncated && self.too_long != TooLong::Truncate {

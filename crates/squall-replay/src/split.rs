@@ -95,7 +95,7 @@ impl By {
     /// `10.0.0.0/8,[fe80::/16]`
     ///
     /// # Errors
-    /// The error in the text, and the expectation.
+    /// With the invalid text and the expected form.
     pub fn cidr(text: &str) -> Result<Self, SplitError> {
         text.parse().map(Self::Cidr)
     }
@@ -114,7 +114,7 @@ impl By {
     /// `02:00:00:00:00:01,02:00:00:00:00:02`
     ///
     /// # Errors
-    /// The error in the text, and the expectation.
+    /// With the invalid text and the expected form.
     pub fn mac(text: &str) -> Result<Self, SplitError> {
         let one = |text: &str| {
             text.parse().map_err(|_| {
@@ -328,7 +328,7 @@ fn source_mac(octets: &[u8], link: Link) -> Option<MacAddr> {
 // -----------------------------------------------------------------------------------------------
 
 /// Maximum number of hosts: later ones have no side.
-const MOST_HOSTS: usize = 1 << 22;
+const MAX_HOSTS: usize = 1 << 22;
 
 /// Actions of a capture's hosts, and the resulting roles.
 #[derive(Clone, Debug)]
@@ -357,7 +357,7 @@ enum Act {
 
 impl Sides {
     fn new(auto: Auto) -> Self {
-        Self { auto, hosts: FlowTable::new(MOST_HOSTS, None), networks: HashSet::new(), prefix: 0 }
+        Self { auto, hosts: FlowTable::new(MAX_HOSTS, None), networks: HashSet::new(), prefix: 0 }
     }
 
     fn learn(&mut self, octets: &[u8], headers: &Headers) {
@@ -387,7 +387,7 @@ impl Sides {
             let known = host.client > 0 || host.server > 0;
             known.then_some((host.server as f64) < host.client as f64 * ratio)
         };
-        let mut judged = FlowTable::new(MOST_HOSTS, None);
+        let mut judged = FlowTable::new(MAX_HOSTS, None);
         let mut unknown = Vec::new();
         for host in &self.hosts {
             let is_client = judge(&host.value);
@@ -654,7 +654,7 @@ impl Select {
     /// `S:10.0.0.0/8`, `D:`, `B:`, `E:`, `P:1-5,9,72-`, `F:tcp port 80`.
     ///
     /// # Errors
-    /// The error in the text, and the expectation.
+    /// With the invalid text and the expected form.
     pub fn parse(text: &str, exclude: bool) -> Result<Self, SplitError> {
         text.parse().map(|rule| Self { rule, exclude })
     }

@@ -3,7 +3,7 @@
 use crate::Histogram;
 
 /// Values stored individually at first.
-const FEW: usize = 8;
+const MAX_SINGLE: usize = 8;
 
 /// A [`Histogram`] that takes 72 octets up to eight values: a receiver of 100,000 flows has one for
 /// each, and most flows are short.
@@ -18,20 +18,20 @@ pub struct Sparse(Values);
 
 #[derive(Clone, Debug)]
 enum Values {
-    Few([u64; FEW], u8),
+    Few([u64; MAX_SINGLE], u8),
     Many(Box<Histogram>),
 }
 
 impl Sparse {
     pub const fn new() -> Self {
-        Self(Values::Few([0; FEW], 0))
+        Self(Values::Few([0; MAX_SINGLE], 0))
     }
 
     #[inline]
     pub fn record(&mut self, value: u64) {
         match &mut self.0 {
             Values::Many(histogram) => histogram.record(value),
-            Values::Few(values, n) if usize::from(*n) < FEW => {
+            Values::Few(values, n) if usize::from(*n) < MAX_SINGLE => {
                 values[usize::from(*n)] = value;
                 *n += 1;
             }

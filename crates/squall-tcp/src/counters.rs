@@ -151,9 +151,9 @@ counters! {
         not_accepted,
         /// Datagrams of flows that this side has ended.
         late,
-        /// Flows of this side that found no room.
+        /// Flows of this side for which there was no room.
         table_full,
-        /// Flows of peers that found no room.
+        /// Flows of peers for which there was no room.
         accept_full,
         /// ICMP errors about unknown flows.
         icmp_unknown,

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::{MacAddr, Nanos, Rate, RateUnit};
 
-/// The text, and the expectation.
+/// The invalid text, and the expected form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is not {expected}; try {hint}")]
 pub struct UnitError {

@@ -3,13 +3,17 @@
 /// `did you mean "rate"?`, or a list of all names.
 pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     /// Limit of listed names; a profile may have thousands.
-    const MOST: usize = 40;
+    const MAX_LISTED: usize = 40;
     let known: Vec<&str> = known.into_iter().collect();
     match nearest(word, known.iter().copied()) {
         Some(name) => format!("did you mean {name:?}?"),
         None if known.is_empty() => "none is defined".into(),
-        None if known.len() > MOST => {
-            format!("expected one of {} and {} more", known[..MOST].join(", "), known.len() - MOST)
+        None if known.len() > MAX_LISTED => {
+            format!(
+                "expected one of {} and {} more",
+                known[..MAX_LISTED].join(", "),
+                known.len() - MAX_LISTED
+            )
         }
         None => format!("expected one of {}", known.join(", ")),
     }
@@ -36,12 +40,12 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 struct Letters(Option<[i16; 128]>);
 
 /// Limit of compared letters: names are short.
-const LONGEST: usize = 64;
+const MAX_LETTERS: usize = 64;
 
 impl Letters {
     fn of(lower: &str) -> Self {
         let mut counts = [0; 128];
-        if !lower.is_ascii() || lower.len() > LONGEST {
+        if !lower.is_ascii() || lower.len() > MAX_LETTERS {
             return Self(None);
         }
         lower.bytes().for_each(|letter| counts[usize::from(letter)] += 1);
@@ -51,7 +55,7 @@ impl Letters {
     /// Whether the letters alone, in any order, require more than `most` edits: an edit changes the
     /// count of at most two letters.
     fn differ(&self, other: &str, most: usize) -> bool {
-        let Some(mut counts) = self.0.filter(|_| other.len() <= LONGEST) else { return false };
+        let Some(mut counts) = self.0.filter(|_| other.len() <= MAX_LETTERS) else { return false };
         other.bytes().for_each(|letter| counts[usize::from(letter.to_ascii_lowercase())] -= 1);
         let changed: usize = counts.iter().map(|count| usize::from(count.unsigned_abs())).sum();
         changed > 2 * most
@@ -62,7 +66,7 @@ impl Letters {
 /// first 64 of each word.
 pub fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) =
-        (a.chars().take(LONGEST).collect(), b.chars().take(LONGEST).collect());
+        (a.chars().take(MAX_LETTERS).collect(), b.chars().take(MAX_LETTERS).collect());
     let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<_>>(), vec![0; b.len() + 1]];
     for i in 0..a.len() {
         rows[2][0] = i + 1;

@@ -371,7 +371,7 @@ impl FieldKind {
     /// Parses a value: a number (decimal or 0x hex) or a form of its kind.
     ///
     /// # Errors
-    /// The expectation, in words.
+    /// With the expected form, in words.
     pub fn parse(&self, text: &str) -> Result<u128, String> {
         if let Some(n) = number(text) {
             return Ok(n);

@@ -93,7 +93,7 @@ impl Packet {
             rebuild(&frame, n, end(counted))
                 .or_else(|| rebuild(&frame, n, end(0)).filter(|_| counted > 0))
         };
-        (1..=frame.layers.len()).rev().take(MOST_TRIES).find_map(tries)
+        (1..=frame.layers.len()).rev().take(MAX_TRIES).find_map(tries)
     }
 
     /// A packet of exactly these octets.
@@ -103,7 +103,7 @@ impl Packet {
 }
 
 /// Layers that may be payload by chance.
-const MOST_TRIES: usize = 8;
+const MAX_TRIES: usize = 8;
 
 impl HeaderDef {
     /// Indices of fields that exist in a header with this first octet, of which no two share a bit.

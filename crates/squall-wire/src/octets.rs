@@ -16,7 +16,7 @@ pub struct HexError {
     /// In characters, from 1; 0 as for `line`.
     pub column: u32,
     pub message: String,
-    /// The expectation and a suggestion.
+    /// The expected form and a suggestion.
     pub hint: &'static str,
 }
 

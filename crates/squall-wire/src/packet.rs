@@ -87,7 +87,7 @@ impl PartialEq for Opt {
     }
 }
 
-/// An error in packet text: its place, the text there, the expectation and a suggestion.
+/// An error in packet text: its place, the text there, the expected form and a suggestion.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("found {found}, expected {expected}; {hint}")]
 pub struct SyntaxError {

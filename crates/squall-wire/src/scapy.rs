@@ -43,7 +43,7 @@ const MAX_DEPTH: usize = 4;
 /// ```
 ///
 /// # Errors
-/// The place of an error, the text there, the expectation and a suggestion.
+/// The place of an error, the text there, the expected form and a suggestion.
 pub fn parse(text: &str) -> Result<Scapy, SyntaxError> {
     let mut parser = Parser { text, pos: 0, layers: Vec::new(), notes: Vec::new() };
     if text.len() > MAX_TEXT {

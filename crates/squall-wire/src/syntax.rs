@@ -564,7 +564,7 @@ fn did_you_mean<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Option<
     nearest(text, names).map(|n| format!("did you mean {n}?"))
 }
 
-/// Whether `layer` may follow `before`; otherwise the expectation and a suggestion.
+/// Whether `layer` may follow `before`; otherwise the expected form and a suggestion.
 pub(crate) fn follows(before: Option<&Layer>, layer: &Layer) -> Result<(), (String, String)> {
     let this = layer.header;
     let wrong = |expected: String, hint: &str| Err((expected, hint.to_string()));

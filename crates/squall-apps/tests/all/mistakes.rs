@@ -1,4 +1,4 @@
-//! Errors in programs: the instruction, its text, and the expectation.
+//! Errors in programs: the instruction, its text, and the expected form.
 
 use std::collections::BTreeMap;
 

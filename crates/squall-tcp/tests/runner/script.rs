@@ -1,5 +1,5 @@
 //! The language of packet scripts: parses text into a [`Script`], or reports where it is wrong and
-//! the expectation.
+//! the expected form.
 //!
 //! README.md next to the scripts describes it. It is close to packetdrill's; the application acts
 //! in verbs instead of system calls, because this stack has no sockets.
@@ -231,10 +231,10 @@ pub struct ScriptError {
 const DEFAULT_TOLERANCE: Nanos = Nanos(5_000_000);
 const DEFAULT_ISN: u32 = 1_000_000;
 /// The size of this runner's buffers.
-const MOST_OCTETS: u32 = 4_000_000;
-const MOST_SEGMENTS: u32 = 4_000;
+const MAX_OCTETS: u32 = 4_000_000;
+const MAX_SEGMENTS: u32 = 4_000;
 /// The longest timer is keepalive's two hours; no script waits longer.
-const LONGEST: Nanos = Nanos(100_000 * Nanos::SECOND.0);
+const MAX_TIME: Nanos = Nanos(100_000 * Nanos::SECOND.0);
 
 impl Script {
     /// Parses a script. `file` is the name for errors.
@@ -424,7 +424,7 @@ impl<'a> Cursor<'a> {
         let rest = self.rest();
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         match rest[..end].parse::<f64>() {
-            Ok(seconds) if seconds * 1e9 <= LONGEST.0 as f64 => {
+            Ok(seconds) if seconds * 1e9 <= MAX_TIME.0 as f64 => {
                 self.word_at = self.at;
                 self.at += end;
                 Ok(Nanos::from_secs_f64(seconds))
@@ -552,13 +552,13 @@ impl<'a> Cursor<'a> {
             }),
             "listen" => Action::Do(Verb::Listen),
             "connect" => Action::Do(Verb::Connect),
-            "send" => Action::Do(Verb::Send(self.number("octets", MOST_OCTETS)?)),
+            "send" => Action::Do(Verb::Send(self.number("octets", MAX_OCTETS)?)),
             "close" => Action::Do(Verb::Close),
             "abort" => Action::Do(Verb::Abort),
             "pause" => Action::Do(Verb::Pause),
             "resume" => Action::Do(Verb::Resume),
             "established" => Action::Await(Awaited::Established),
-            "received" => Action::Await(Awaited::Received(self.number("octets", MOST_OCTETS)?)),
+            "received" => Action::Await(Awaited::Received(self.number("octets", MAX_OCTETS)?)),
             "peer-closed" => Action::Await(Awaited::PeerClosed),
             "gone" => Action::Await(Awaited::Gone(self.gone()?)),
             _ => {
@@ -608,7 +608,7 @@ impl<'a> Cursor<'a> {
         segment.end = self.number("the sequence number behind the last octet", u32::MAX)?;
         self.need("(")?;
         let at = self.at;
-        let len = self.number("octets", MOST_OCTETS)?;
+        let len = self.number("octets", MAX_OCTETS)?;
         if segment.end.wrapping_sub(segment.start) != len {
             self.at = at;
             return Err(
@@ -679,9 +679,9 @@ impl<'a> Cursor<'a> {
     fn count(&mut self) -> Result<Option<u32>, ScriptError> {
         self.skip_blanks();
         let Some(digits) = self.peek().strip_suffix('x') else { return Ok(None) };
-        let count = digits.parse().ok().filter(|count| (1..=MOST_SEGMENTS).contains(count));
+        let count = digits.parse().ok().filter(|count| (1..=MAX_SEGMENTS).contains(count));
         if count.is_none() {
-            return Err(self.error(format!("how many segments (1..={MOST_SEGMENTS}), then `x`")));
+            return Err(self.error(format!("how many segments (1..={MAX_SEGMENTS}), then `x`")));
         }
         self.at += digits.len() + 1;
         Ok(count)
