@@ -5,16 +5,12 @@
 //! device may put fragments together or cut what was whole, and may change who sends: attacks are
 //! known by their addresses as far as no other has them.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use squall_attacks::{End, Label};
-use squall_engine::MakeTap;
+use squall_engine::{Frames, MakeSink, Outcome, PortRx, Shown, Sink};
 use squall_measure::flow::{Fragment, Headers, Link, protocol};
-use squall_port::{RxBatch, Tap};
+use squall_port::RxBatch;
 use squall_units::Nanos;
 
 /// Who sends what to whom. Fragments have no ports: the first may have them, the others do not.
@@ -178,8 +174,12 @@ impl Sent {
 #[derive(Clone, Debug)]
 pub struct Heard {
     sent: Arc<Sent>,
-    tallies: Arc<Mutex<HashMap<u32, Tally>>>,
+    tallies: Tallies,
 }
+
+/// By way.
+#[derive(Clone, Debug, Default)]
+struct Tallies(HashMap<u32, Tally>);
 
 /// What became of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,24 +194,28 @@ pub(crate) enum Passage {
 
 impl Heard {
     pub(crate) fn of(sent: Arc<Sent>) -> Self {
-        Heard { sent, tallies: Arc::default() }
+        Heard { sent, tallies: Tallies::default() }
     }
 
     /// What takes the frames of the port where the other end of `from` stands.
-    pub(crate) fn taps(&self, from: End) -> MakeTap {
-        let heard = self.clone();
-        Arc::new(move |_queue| -> Box<dyn Tap> {
-            Box::new(Listener { heard: heard.clone(), from, tallies: HashMap::new() })
-        })
+    pub(crate) fn sinks(&self, from: End) -> MakeSink {
+        let sent = self.sent.clone();
+        Arc::new(move |_queue| Box::new(Listener::new(sent.clone(), from)))
+    }
+
+    /// Adds what was heard at all queues of a run.
+    pub fn collect(&mut self, outcome: &mut Outcome) {
+        outcome.take().into_iter().for_each(|tallies| self.add(tallies));
+    }
+
+    fn add(&mut self, Tallies(all): Tallies) {
+        for (place, tally) in all {
+            self.tallies.0.entry(place).or_default().add(tally);
+        }
     }
 
     fn tally(&self, place: u32) -> Tally {
-        self.tallies
-            .lock()
-            .expect("no thread panics while it holds it")
-            .get(&place)
-            .copied()
-            .unwrap_or_default()
+        self.tallies.0.get(&place).copied().unwrap_or_default()
     }
 
     /// Attacks that left as frames, each with what became of it, until `end`.
@@ -264,54 +268,37 @@ impl Heard {
 
 /// Counts what one receiving queue gives.
 struct Listener {
-    heard: Heard,
+    sent: Arc<Sent>,
     from: End,
-    tallies: HashMap<u32, Tally>,
+    tallies: Tallies,
 }
 
-impl Tap for Listener {
-    fn take(&mut self, frames: &RxBatch<'_>) {
+impl Listener {
+    fn new(sent: Arc<Sent>, from: End) -> Self {
+        Self { sent, from, tallies: Tallies::default() }
+    }
+
+    fn hear(&mut self, frames: &RxBatch<'_>) {
         for (octets, frame) in frames.iter() {
             if frame.outgoing {
                 continue;
             }
             let Some((way, mut tally)) = read(octets) else { continue };
-            let Some(place) = self.heard.sent.find(&way, self.from) else { continue };
+            let Some(place) = self.sent.find(&way, self.from) else { continue };
             tally.frames = frame.cut.segments(frame.wire_len).into();
-            self.tallies.entry(place).or_default().add(tally);
-        }
-    }
-
-    fn finish(&mut self) {
-        let mut all = self.heard.tallies.lock().expect("no thread panics while it holds it");
-        for (place, tally) in self.tallies.drain() {
-            all.entry(place).or_default().add(tally);
+            self.tallies.0.entry(place).or_default().add(tally);
         }
     }
 }
 
-/// Both take what comes.
-pub fn both(one: MakeTap, other: MakeTap) -> MakeTap {
-    struct Both(Box<dyn Tap>, Box<dyn Tap>);
-
-    impl Tap for Both {
-        fn take(&mut self, frames: &RxBatch<'_>) {
-            self.0.take(frames);
-            self.1.take(frames);
-        }
-
-        fn idle(&mut self, now: Nanos) {
-            self.0.idle(now);
-            self.1.idle(now);
-        }
-
-        fn finish(&mut self) {
-            self.0.finish();
-            self.1.finish();
-        }
+impl Sink for Listener {
+    fn take(&mut self, frames: &mut Frames<'_>) {
+        self.hear(&frames.batch());
     }
 
-    Arc::new(move |queue| -> Box<dyn Tap> { Box::new(Both(one(queue), other(queue))) })
+    fn leave(&mut self, _into: &mut PortRx) -> Option<Shown> {
+        Some(Box::new(std::mem::take(&mut self.tallies)))
+    }
 }
 
 #[cfg(test)]
@@ -351,15 +338,15 @@ mod tests {
     }
 
     /// The device hands on `frames`, each at the port of the other end.
-    fn arrive(heard: &Heard, frames: &[wire::Frame]) {
+    fn arrive(heard: &mut Heard, frames: &[wire::Frame]) {
         for from in [End::Client, End::Server] {
-            let mut sink = heard.taps(from)(0);
+            let mut listener = Listener::new(heard.sent.clone(), from);
             for frame in frames.iter().filter(|frame| frame.from == from) {
                 let len = frame.octets.len() as u32;
                 let one = RxFrame { len, wire_len: len, ..RxFrame::default() };
-                sink.take(&RxBatch { base: &frame.octets, frames: &[one] });
+                listener.hear(&RxBatch { base: &frame.octets, frames: &[one] });
             }
-            sink.finish();
+            heard.add(listener.tallies);
         }
     }
 
@@ -367,8 +354,8 @@ mod tests {
     fn what_arrives_decides_whether_an_attack_passed() {
         let sent = frames(Transport::Udp, &wire::Settings::default());
         let passage = |arrives: &[wire::Frame]| {
-            let heard = heard(&sent);
-            arrive(&heard, arrives);
+            let mut heard = heard(&sent);
+            arrive(&mut heard, arrives);
             heard.passage(&heard.sent.attacks[0].ways)
         };
         assert_eq!(passage(&sent), Passage::Passed);
@@ -386,11 +373,11 @@ mod tests {
     #[test]
     fn a_connection_without_what_it_carries_has_not_passed() {
         let sent = frames(Transport::Tcp, &wire::Settings::default());
-        let heard = heard(&sent);
+        let mut heard = heard(&sent);
         let without: Vec<_> =
             sent.iter().filter(|frame| frame.octets.len() < 80).cloned().collect();
         assert!(without.len() > 4);
-        arrive(&heard, &without);
+        arrive(&mut heard, &without);
         assert_eq!(heard.passage(&heard.sent.attacks[0].ways), Passage::Partly);
     }
 
@@ -410,8 +397,8 @@ mod tests {
                 octets[1] = all;
             }
             assert_eq!(octets[0], octets[1], "{transport:?}");
-            let heard = heard(&sent);
-            arrive(&heard, &frames(transport, &wire::Settings::default()));
+            let mut heard = heard(&sent);
+            arrive(&mut heard, &frames(transport, &wire::Settings::default()));
             assert_eq!(
                 heard.passage(&heard.sent.attacks[0].ways),
                 Passage::Passed,
@@ -431,8 +418,8 @@ mod tests {
             Transport::Udp,
             &wire::Settings { gre: Some(gre), vlans: vec![7], ..Default::default() },
         );
-        let heard = heard(&outside);
-        arrive(&heard, &inside);
+        let mut heard = heard(&outside);
+        arrive(&mut heard, &inside);
         assert_eq!(heard.passage(&heard.sent.attacks[0].ways), Passage::Passed);
         let way = Way {
             protocol: 17,

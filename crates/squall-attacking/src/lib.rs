@@ -731,11 +731,7 @@ impl Prepared {
         }
         let heard = Heard::of(self.sent.clone());
         for (port, from) in [(clients, End::Server), (servers, End::Client)] {
-            let taps = heard.taps(from);
-            take[port].tap = Some(match take[port].tap.take() {
-                Some(other) => heard::both(other, taps),
-                None => taps,
-            });
+            take[port].sinks.push(heard.sinks(from));
         }
         Some(heard)
     }

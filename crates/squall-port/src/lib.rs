@@ -452,20 +452,6 @@ impl Filter {
     }
 }
 
-/// Hears what a receiving queue gives, on the worker that has the queue, and takes nothing away: a
-/// capture, whoever counts what came through a device.
-pub trait Tap: Send {
-    /// The frames are lent for the call. Never waits: what cannot be taken is counted by the tap.
-    fn take(&mut self, frames: &RxBatch<'_>);
-
-    /// Nothing came, at `now` on the engine's clock: what was kept back to be handed on with more
-    /// may go.
-    fn idle(&mut self, _now: Nanos) {}
-
-    /// Nothing comes any more. Called once.
-    fn finish(&mut self) {}
-}
-
 /// Received frames.
 #[derive(Clone, Copy)]
 pub struct RxBatch<'a> {
