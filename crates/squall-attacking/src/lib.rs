@@ -735,11 +735,7 @@ impl Prepared {
         }
         let received = Heard::of(self.sent.clone());
         for (port, from) in [(clients, End::Server), (servers, End::Client)] {
-            let taps = received.taps(from);
-            take[port].tap = Some(match take[port].tap.take() {
-                Some(other) => passage::both(other, taps),
-                None => taps,
-            });
+            take[port].sinks.push(received.sinks(from));
         }
         Some(received)
     }

@@ -5,16 +5,12 @@
 //! reassemble fragments, fragment packets, or translate the sender's address (NAT). So an attack is
 //! also found by its pair of addresses or by its receiver, if no other attack shares them.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use squall_attacks::{End, Label};
-use squall_engine::MakeTap;
+use squall_engine::{Frames, MakeSink, Outcome, PortRx, Shown, Sink};
 use squall_measure::flow::{Fragment, Headers, Link, protocol};
-use squall_port::{RxBatch, Tap};
+use squall_port::RxBatch;
 use squall_units::Nanos;
 
 /// Protocol and endpoints of a direction. Ports are 0 in fragments, since only the first has them.
@@ -177,8 +173,12 @@ impl Sent {
 #[derive(Clone, Debug)]
 pub struct Heard {
     sent: Arc<Sent>,
-    tallies: Arc<Mutex<HashMap<u32, Tally>>>,
+    tallies: Tallies,
 }
+
+/// Tallies by flow.
+#[derive(Clone, Debug, Default)]
+struct Tallies(HashMap<u32, Tally>);
 
 /// The fate of an attack in the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,24 +193,28 @@ pub(crate) enum Passage {
 
 impl Heard {
     pub(crate) fn of(sent: Arc<Sent>) -> Self {
-        Heard { sent, tallies: Arc::default() }
+        Heard { sent, tallies: Tallies::default() }
     }
 
-    /// Creates taps for the port opposite to `from`.
-    pub(crate) fn taps(&self, from: End) -> MakeTap {
-        let received = self.clone();
-        Arc::new(move |_queue| -> Box<dyn Tap> {
-            Box::new(Listener { received: received.clone(), from, tallies: HashMap::new() })
-        })
+    /// Makes sinks for the port opposite to `from`.
+    pub(crate) fn sinks(&self, from: End) -> MakeSink {
+        let sent = self.sent.clone();
+        Arc::new(move |_queue| Box::new(Listener::new(sent.clone(), from)))
+    }
+
+    /// Adds the tallies of all queues of a run.
+    pub fn collect(&mut self, outcome: &mut Outcome) {
+        outcome.take().into_iter().for_each(|tallies| self.add(tallies));
+    }
+
+    fn add(&mut self, Tallies(all): Tallies) {
+        for (place, tally) in all {
+            self.tallies.0.entry(place).or_default().add(tally);
+        }
     }
 
     fn tally(&self, place: u32) -> Tally {
-        self.tallies
-            .lock()
-            .expect("no thread panics while it holds it")
-            .get(&place)
-            .copied()
-            .unwrap_or_default()
+        self.tallies.0.get(&place).copied().unwrap_or_default()
     }
 
     /// The attacks that ended until `end`, each with its passage.
@@ -264,54 +268,37 @@ impl Heard {
 
 /// Counts the frames of one receive queue.
 struct Listener {
-    received: Heard,
+    sent: Arc<Sent>,
     from: End,
-    tallies: HashMap<u32, Tally>,
+    tallies: Tallies,
 }
 
-impl Tap for Listener {
-    fn take(&mut self, frames: &RxBatch<'_>) {
+impl Listener {
+    fn new(sent: Arc<Sent>, from: End) -> Self {
+        Self { sent, from, tallies: Tallies::default() }
+    }
+
+    fn count(&mut self, frames: &RxBatch<'_>) {
         for (octets, frame) in frames.iter() {
             if frame.outgoing {
                 continue;
             }
             let Some((flow, mut tally)) = read(octets) else { continue };
-            let Some(place) = self.received.sent.find(&flow, self.from) else { continue };
+            let Some(place) = self.sent.find(&flow, self.from) else { continue };
             tally.frames = frame.cut.segments(frame.wire_len).into();
-            self.tallies.entry(place).or_default().add(tally);
-        }
-    }
-
-    fn finish(&mut self) {
-        let mut all = self.received.tallies.lock().expect("no thread panics while it holds it");
-        for (place, tally) in self.tallies.drain() {
-            all.entry(place).or_default().add(tally);
+            self.tallies.0.entry(place).or_default().add(tally);
         }
     }
 }
 
-/// A tap that passes all frames to two taps.
-pub fn both(one: MakeTap, other: MakeTap) -> MakeTap {
-    struct Both(Box<dyn Tap>, Box<dyn Tap>);
-
-    impl Tap for Both {
-        fn take(&mut self, frames: &RxBatch<'_>) {
-            self.0.take(frames);
-            self.1.take(frames);
-        }
-
-        fn idle(&mut self, now: Nanos) {
-            self.0.idle(now);
-            self.1.idle(now);
-        }
-
-        fn finish(&mut self) {
-            self.0.finish();
-            self.1.finish();
-        }
+impl Sink for Listener {
+    fn take(&mut self, frames: &mut Frames<'_>) {
+        self.count(&frames.batch());
     }
 
-    Arc::new(move |queue| -> Box<dyn Tap> { Box::new(Both(one(queue), other(queue))) })
+    fn leave(&mut self, _into: &mut PortRx) -> Option<Shown> {
+        Some(Box::new(std::mem::take(&mut self.tallies)))
+    }
 }
 
 #[cfg(test)]
@@ -351,15 +338,15 @@ mod tests {
     }
 
     /// Delivers `frames` as a device would: each at the port opposite to its sender.
-    fn arrive(received: &Heard, frames: &[wire::Frame]) {
+    fn arrive(received: &mut Heard, frames: &[wire::Frame]) {
         for from in [End::Client, End::Server] {
-            let mut sink = received.taps(from)(0);
+            let mut listener = Listener::new(received.sent.clone(), from);
             for frame in frames.iter().filter(|frame| frame.from == from) {
                 let len = frame.octets.len() as u32;
                 let one = RxFrame { len, wire_len: len, ..RxFrame::default() };
-                sink.take(&RxBatch { base: &frame.octets, frames: &[one] });
+                listener.hear(&RxBatch { base: &frame.octets, frames: &[one] });
             }
-            sink.finish();
+            received.add(listener.tallies);
         }
     }
 
@@ -367,8 +354,8 @@ mod tests {
     fn received_frames_decide_whether_an_attack_passed() {
         let sent = frames(Transport::Udp, &wire::Settings::default());
         let passage = |arrives: &[wire::Frame]| {
-            let received = received(&sent);
-            arrive(&received, arrives);
+            let mut received = received(&sent);
+            arrive(&mut received, arrives);
             received.passage(&received.sent.attacks[0].flows)
         };
         assert_eq!(passage(&sent), Passage::Passed);
@@ -386,11 +373,11 @@ mod tests {
     #[test]
     fn a_connection_without_its_payload_has_not_passed() {
         let sent = frames(Transport::Tcp, &wire::Settings::default());
-        let received = received(&sent);
+        let mut received = received(&sent);
         let without: Vec<_> =
             sent.iter().filter(|frame| frame.octets.len() < 80).cloned().collect();
         assert!(without.len() > 4);
-        arrive(&received, &without);
+        arrive(&mut received, &without);
         assert_eq!(received.passage(&received.sent.attacks[0].flows), Passage::Partly);
     }
 
@@ -410,8 +397,8 @@ mod tests {
                 octets[1] = all;
             }
             assert_eq!(octets[0], octets[1], "{transport:?}");
-            let received = received(&sent);
-            arrive(&received, &frames(transport, &wire::Settings::default()));
+            let mut received = received(&sent);
+            arrive(&mut received, &frames(transport, &wire::Settings::default()));
             assert_eq!(
                 received.passage(&received.sent.attacks[0].flows),
                 Passage::Passed,
@@ -431,8 +418,8 @@ mod tests {
             Transport::Udp,
             &wire::Settings { gre: Some(gre), vlans: vec![7], ..Default::default() },
         );
-        let received = received(&outside);
-        arrive(&received, &inside);
+        let mut received = received(&outside);
+        arrive(&mut received, &inside);
         assert_eq!(received.passage(&received.sent.attacks[0].flows), Passage::Passed);
         let flow = Flow {
             protocol: 17,

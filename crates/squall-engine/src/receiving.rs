@@ -1,15 +1,18 @@
 //! A receiving queue: the frames that it gives, and what is counted of them.
 
-use std::sync::Arc;
+use std::ops::Range;
 
 use squall_measure::{FlowCount, Receiver, StreamCounters, track::Key};
-use squall_port::{BATCH, CommonClock, Filter, RxBatch, RxFrame, RxQueue, Tap};
+use squall_port::{CommonClock, RxQueue};
 use squall_units::Nanos;
 
-use crate::source::Source;
+use crate::{
+    sink::{Frames, Room, Shown, Sink},
+    source::Source,
+};
 
 /// What one receiving queue has seen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PortRx {
     pub port: usize,
     pub seen: Receiver,
@@ -18,7 +21,7 @@ pub struct PortRx {
     pub received: Option<u64>,
     /// Frames that the queue has given.
     pub given: u64,
-    /// Of these, frames that the engine's filter did not take.
+    /// Of these, frames that the engine's filter left out.
     pub filtered: u64,
     /// Lost between the interface and us.
     pub drops: Vec<(&'static str, u64)>,
@@ -87,103 +90,45 @@ pub struct ReceivedFlows {
     pub flows: Vec<(usize, FlowCount)>,
 }
 
-/// A receiving queue, and what is done with its frames.
+/// A receiving queue, and the sinks that get its frames.
 pub(crate) struct Receiving {
     pub queue: Box<dyn RxQueue>,
     pub port: usize,
-    pub seen: Receiver,
-    filter: Option<Arc<Filter>>,
-    /// Frames of a batch that the filter took.
-    chosen: Vec<RxFrame>,
-    /// Where sources take frames of this port, too.
-    claimed: Option<Claimed>,
-    pub tap: Option<Box<dyn Tap>>,
-    /// Frames that the queue has given, and those of them that the filter did not take.
-    pub given: u64,
-    pub filtered: u64,
-    common: CommonClock,
+    sinks: Vec<Box<dyn Sink>>,
+    /// Sources have sinks at the port, too.
+    hosts: bool,
+    room: Room,
+    /// Frames that the queue has given.
+    given: u64,
     pub error: Option<String>,
-}
-
-/// What sources take of a port's frames.
-#[derive(Default)]
-struct Claimed {
-    /// What is left is measured; otherwise all is only counted.
-    measured: bool,
-    /// Frame by frame of a batch: it has a signature of ours, which says whose it is whatever
-    /// address it goes to; and somebody has claimed it.
-    signed: Vec<bool>,
-    claims: Vec<bool>,
-    rest: Vec<RxFrame>,
 }
 
 impl Receiving {
     pub fn new(
         port: usize,
         queue: Box<dyn RxQueue>,
-        seen: Receiver,
-        filter: Option<Arc<Filter>>,
-        tap: Option<Box<dyn Tap>>,
+        sinks: Vec<Box<dyn Sink>>,
+        hosts: bool,
     ) -> Self {
-        Self {
-            queue,
-            port,
-            seen,
-            filter,
-            chosen: Vec::with_capacity(BATCH),
-            claimed: None,
-            tap,
-            given: 0,
-            filtered: 0,
-            common: CommonClock::default(),
-            error: None,
-        }
-    }
-
-    /// Frames are stamped by this clock.
-    pub fn by(mut self, common: CommonClock) -> Self {
-        self.common = common;
-        self
-    }
-
-    /// All frames of the run leave from `start` on, by the engine's clock.
-    pub fn from(mut self, start: Option<Nanos>) -> Self {
-        start.into_iter().for_each(|start| self.seen.begin(start));
-        self
-    }
-
-    /// From now on frames are stamped by this clock.
-    pub fn set_common(&mut self, common: CommonClock) {
-        self.common = common;
-        self.seen.forget_begin();
-    }
-
-    /// Sources take frames of the port, too; `measured`: of what they leave, more is wanted than
-    /// its count.
-    pub fn claimed(mut self, measured: bool) -> Self {
-        self.claimed = Some(Claimed { measured, ..Claimed::default() });
-        self
+        Self { queue, port, sinks, hosts, room: Room::default(), given: 0, error: None }
     }
 
     /// Takes what has come; whether anything has.
     #[inline]
     pub fn turn(&mut self, now: Nanos, sources: &mut [Box<dyn Source>]) -> bool {
-        if self.claimed.is_none() {
+        if !self.hosts {
             return self.take(now, &mut []);
         }
         let mut any = false;
-        for source in &mut *sources {
-            any |= source.sink(self.port).is_some_and(|sink| sink.advance(now));
+        for host in hosts(sources, self.port) {
+            any |= host.advance(now);
         }
         for _ in 0..MOST_BATCHES {
             if !self.take(now, sources) {
                 break;
             }
             any = true;
-            let pressed = |source: &mut Box<dyn Source>| {
-                source.sink(self.port).is_some_and(|sink| sink.is_pressed())
-            };
-            if sources.iter_mut().any(pressed) {
+            if hosts(sources, self.port).any(|host| host.is_pressed()) {
                 break;
             }
         }
@@ -204,61 +149,23 @@ impl Receiving {
             return false;
         }
         self.given += batch.frames.len() as u64;
-        // Within a batch clocks do not come apart by what matters.
-        self.seen.set_clock_offset(self.common.offset(batch.frames[0].time));
-        self.seen.set_now(now);
-        let batch = match &self.filter {
-            None => batch,
-            Some(filter) => {
-                self.chosen.clear();
-                for (octets, frame) in batch.iter() {
-                    let keep = filter.keep(octets, frame.wire_len);
-                    if keep > 0 {
-                        self.chosen.push(RxFrame { len: keep, ..*frame });
-                    }
-                }
-                self.filtered += (batch.frames.len() - self.chosen.len()) as u64;
-                RxBatch { base: batch.base, frames: &self.chosen }
-            }
-        };
-        match &mut self.claimed {
-            None => measure(&mut self.seen, &batch),
-            Some(Claimed { measured, signed, claims, rest }) => {
-                claims.clear();
-                match *measured {
-                    true => {
-                        signed.clear();
-                        signed.extend(
-                            batch.iter().map(|(octets, _)| self.seen.is_of_a_stream(octets)),
-                        );
-                        claims.extend_from_slice(signed);
-                    }
-                    false => claims.resize(batch.frames.len(), false),
-                }
-                for source in sources {
-                    if let Some(sink) = source.sink(self.port) {
-                        sink.take(now, &batch, claims);
-                    }
-                }
-                if *measured {
-                    rest.clear();
-                    for ((frame, claim), signed) in batch.frames.iter().zip(claims).zip(signed) {
-                        if *claim && !*signed {
-                            self.seen.count(frame.wire_len, frame.cut);
-                        } else {
-                            rest.push(*frame);
-                        }
-                    }
-                    measure(&mut self.seen, &RxBatch { base: batch.base, frames: rest });
-                } else {
-                    measure(&mut self.seen, &batch);
-                }
-            }
-        }
-        if let Some(tap) = &mut self.tap {
-            tap.take(&batch);
+        let mut frames = Frames::new(now, batch, &mut self.room);
+        self.sinks.iter_mut().for_each(|sink| sink.take(&mut frames));
+        if self.hosts {
+            hosts(sources, self.port).for_each(|host| host.take(&mut frames));
+            self.sinks.iter_mut().for_each(|sink| sink.take_rest(&mut frames));
         }
         true
+    }
+
+    /// No frame came.
+    pub fn idle(&mut self, now: Nanos) {
+        self.sinks.iter_mut().for_each(|sink| sink.idle(now));
+    }
+
+    /// From now on frames are stamped by this clock.
+    pub fn set_common(&mut self, common: CommonClock) {
+        self.sinks.iter_mut().for_each(|sink| sink.set_common(common));
     }
 
     /// Nothing new comes any more; false if the port cannot know when all of the rest was given.
@@ -271,21 +178,46 @@ impl Receiving {
         let lost: u64 = self.queue.drops().iter().map(|(_, n)| n).sum();
         self.queue.received().map_or(0, |received| received.saturating_sub(self.given + lost))
     }
-}
 
-/// Takes the measure of what came.
-#[inline]
-fn measure(seen: &mut Receiver, batch: &RxBatch<'_>) {
-    if batch.frames.iter().all(|frame| frame.cut.is_whole()) {
-        let frames = batch.iter().map(|(octets, frame)| (octets, frame.wire_len, frame.time));
-        return seen.observe_all(frames);
+    pub fn snapshot(&mut self, full: bool) -> PortRx {
+        let mut all = self.counted();
+        self.sinks.iter().for_each(|sink| sink.snapshot(full, &mut all));
+        all
     }
-    for (octets, frame) in batch.iter() {
-        match frame.cut.is_whole() {
-            true => seen.observe(octets, frame.wire_len, frame.time),
-            false => seen.observe_joined(octets, frame.wire_len, frame.cut, frame.time),
+
+    pub fn counters(&self) -> QueueCounters {
+        let mut all = QueueCounters { port: self.port, ..QueueCounters::default() };
+        self.sinks.iter().for_each(|sink| sink.counters(&mut all));
+        all
+    }
+
+    pub fn show(&self, records: &Range<u32>) -> impl Iterator<Item = Shown> {
+        self.sinks.iter().filter_map(|sink| sink.show(records.clone()))
+    }
+
+    /// All that was counted; values that sinks leave are added to `left`.
+    pub fn leave(&mut self, left: &mut Vec<Shown>) -> PortRx {
+        let mut all = self.counted();
+        left.extend(self.sinks.iter_mut().filter_map(|sink| sink.leave(&mut all)));
+        all
+    }
+
+    /// What the queue itself has counted.
+    fn counted(&mut self) -> PortRx {
+        PortRx {
+            port: self.port,
+            received: self.queue.received(),
+            given: self.given,
+            drops: self.queue.drops(),
+            error: self.error.clone(),
+            ..PortRx::default()
         }
     }
+}
+
+/// The sinks of sources at `port`.
+fn hosts(sources: &mut [Box<dyn Source>], port: usize) -> impl Iterator<Item = &mut dyn Sink> {
+    sources.iter_mut().filter_map(move |source| source.sink(port))
 }
 
 /// How fast frames come.

@@ -14,7 +14,6 @@ use std::{
 };
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use squall_measure::Receiver;
 use squall_plan::{Part, SourceId};
 use squall_port::{CommonClock, monotonic};
 use squall_profile::Stop;
@@ -28,8 +27,9 @@ use crate::{
     clock::{SLEEP_MARGIN, SPIN, Stalls, Watch, preempted, rest, thread_cpu_time},
     command::{Action, Command},
     flows::FlowStats,
-    receiving::{Inflow, PortRx, QueueCounters, QueueFlows, Receiving},
-    source::{Budget, Outlets, Rest, Shown, Source, Turn, earlier_of_others},
+    receiving::{Inflow, PortRx, QueueCounters, Receiving},
+    sink::Shown,
+    source::{Budget, Outlets, Rest, Source, Turn, earlier_of_others},
     supervisor::end_of,
 };
 
@@ -157,9 +157,7 @@ pub(crate) enum Message {
     Counters(Reply<Counters>),
     /// `true`: with histograms.
     Snapshot(bool, Reply<Snapshot>),
-    /// Of each queue at most so many flows (the second) from that number on (the first).
-    Flows(usize, usize, Reply<Vec<QueueFlows>>),
-    /// What its sources have to show of their records with these numbers.
+    /// What its sources and sinks have to show of their records with these numbers.
     Show(Range<u32>, Reply<Vec<Shown>>),
     /// The end: counters go home.
     Finish,
@@ -315,15 +313,16 @@ macro_rules! turn {
 const NEVER: Picos = Picos(u64::MAX);
 
 impl Worker {
-    /// Runs to the end and gives the counters, and what its sources leave.
+    /// Runs to the end and gives the counters, and what its sources and sinks leave.
     pub fn run(mut self) -> (Snapshot, Vec<Shown>) {
         while !self.finished {
             self.turn();
         }
-        self.rx.iter_mut().filter_map(|rx| rx.tap.as_mut()).for_each(|tap| tap.finish());
+        let mut left = Vec::new();
+        let rx = self.rx.iter_mut().map(|rx| rx.leave(&mut left)).collect();
         let preempted = preempted();
-        let left = self.sources.iter_mut().filter_map(|source| source.leave()).collect();
-        (Snapshot { preempted, ..self.snapshot(true, std::mem::take) }, left)
+        left.extend(self.sources.iter_mut().filter_map(|source| source.leave()));
+        (Snapshot { preempted, rx, ..self.snapshot(true) }, left)
     }
 
     /// Mailbox, receive, send, rest.
@@ -373,7 +372,7 @@ impl Worker {
         if moved {
             self.idle.end(begun);
         } else {
-            self.rx.iter_mut().filter_map(|rx| rx.tap.as_mut()).for_each(|tap| tap.idle(now));
+            self.rx.iter_mut().for_each(|rx| rx.idle(now));
             self.rest(open);
         }
         self.just_sent = moved && self.rx.is_empty();
@@ -567,23 +566,16 @@ impl Worker {
         while let Ok(message) = self.mailbox.try_recv() {
             match message {
                 Message::Snapshot(full, reply) => {
-                    let seen = if full {
-                        |seen: &mut Receiver| seen.with_histograms()
-                    } else {
-                        |seen: &mut Receiver| seen.without_histograms()
-                    };
-                    let _ = reply.send(self.snapshot(full, seen));
+                    let _ = reply.send(self.snapshot(full));
                 }
                 Message::Counters(reply) => {
                     let _ = reply.send(self.counters());
                 }
-                Message::Flows(from, most, reply) => {
-                    let _ = reply.send(self.flows(from, most));
-                }
                 Message::Show(records, reply) => {
                     let sources = self.sources.iter();
-                    let shown = sources.filter_map(|source| source.show(now, records.clone()));
-                    let _ = reply.send(shown.collect());
+                    let sources = sources.filter_map(|source| source.show(now, records.clone()));
+                    let sinks = self.rx.iter().flat_map(|rx| rx.show(&records));
+                    let _ = reply.send(sources.chain(sinks).collect());
                 }
                 Message::Finish => self.finish(now),
                 Message::Command(command) => self.apply(&command, now),
@@ -699,7 +691,7 @@ impl Worker {
     }
 
     fn counters(&self) -> Counters {
-        let rx = self.rx.iter().map(|rx| QueueCounters::of(rx.port, &rx.seen)).collect();
+        let rx = self.rx.iter().map(Receiving::counters).collect();
         let threads = self.busy().into_iter().collect();
         let mut counters = Counters { rx, threads, ..Counters::default() };
         self.sources.iter().for_each(|source| source.counters(&mut counters));
@@ -718,38 +710,14 @@ impl Worker {
         Some(Busy { tx: self.outlets.ports().collect(), rx, busy: wanted.min(cpu), lived })
     }
 
-    /// Queues that do not tell flows apart are left out.
-    fn flows(&self, from: usize, most: usize) -> Vec<QueueFlows> {
-        let part = |rx: &Receiving| {
-            let flows = rx.seen.flows.as_deref()?;
-            Some(QueueFlows {
-                port: rx.port,
-                total: flows.table.len(),
-                begin: (flows.total.packets > 0).then_some(flows.total.first),
-                rest: (flows.rest.packets, flows.rest.octets),
-                flows: flows.counts(from, most),
-            })
-        };
-        self.rx.iter().filter_map(part).collect()
-    }
-
-    /// `full`: with the histograms of what is sent; `seen` gives what is told of what was received.
-    fn snapshot(&mut self, full: bool, seen: fn(&mut Receiver) -> Receiver) -> Snapshot {
-        let rx = |rx: &mut Receiving| PortRx {
-            port: rx.port,
-            received: rx.queue.received(),
-            given: rx.given,
-            filtered: rx.filtered,
-            drops: rx.queue.drops(),
-            seen: seen(&mut rx.seen),
-            error: rx.error.clone(),
-        };
+    /// `full`: with histograms.
+    fn snapshot(&mut self, full: bool) -> Snapshot {
         let mut snapshot = Snapshot {
             worker: self.index,
             cpu: self.cpu,
             cpu_time: thread_cpu_time(),
             threads: self.busy().into_iter().collect(),
-            rx: self.rx.iter_mut().map(rx).collect(),
+            rx: self.rx.iter_mut().map(|rx| rx.snapshot(full)).collect(),
             ..Snapshot::default()
         };
         let stalls = self.watch.stalls();

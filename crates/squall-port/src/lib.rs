@@ -459,21 +459,6 @@ impl Filter {
     }
 }
 
-/// Sees the frames of a receive queue, on the queue's worker, without taking them: a capture, or a
-/// measurement of what passed a device.
-pub trait Tap: Send {
-    /// Reads the frames, which are lent for the call. Never waits: it counts frames that it cannot
-    /// store.
-    fn take(&mut self, frames: &RxBatch<'_>);
-
-    /// Called when nothing arrived, at `now` on the engine's clock: buffered frames can be passed
-    /// on.
-    fn idle(&mut self, _now: Nanos) {}
-
-    /// Called once, after the last frame.
-    fn finish(&mut self) {}
-}
-
 /// Received frames.
 #[derive(Clone, Copy)]
 pub struct RxBatch<'a> {

@@ -4,12 +4,12 @@ use std::{fmt::Display, path::PathBuf, str::FromStr, sync::Arc, time::SystemTime
 
 use squall_capture::{
     Capture as Running, Format, GsoFrames, InterfaceCounts, OnFull, Options, Outcome, PreTrigger,
-    Print, Rotate, SNAPLEN, Stop,
+    Print, Rotate, SNAPLEN, Stop, Tap,
 };
-use squall_engine::{MakeTap, PortRx, Snapshot};
+use squall_engine::{Frames, MakeSink, PortRx, Shown, Sink, Snapshot};
 use squall_options::CaptureOptions;
 use squall_pcap::{InterfaceFormat, LinkType};
-use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, Tap, output::Permit};
+use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, output::Permit};
 use squall_port_linux::filter;
 use squall_profile::Profile;
 use squall_units::Nanos;
@@ -189,10 +189,10 @@ impl Capturing {
         Ok(Self { running, format, snaplen, buffer_kept })
     }
 
-    /// What makes the taps of the queues of `port`.
-    pub fn taps(&self, port: usize) -> MakeTap {
+    /// What captures the frames of the queues of `port`.
+    pub fn sinks(&self, port: usize) -> MakeSink {
         let make = self.running.taps(port);
-        Arc::new(move |_queue| -> Box<dyn Tap> { make() })
+        Arc::new(move |_queue| Box::new(Capturer(make())))
     }
 
     /// What the ports have counted so far goes into the statistics of files that end from now on.
@@ -235,6 +235,24 @@ fn captures_sent(facts: &PortFacts) -> bool {
     let address = facts.address.parse::<Address>().ok();
     let direction = address.and_then(|mut a| a.take::<String>("direction", "").ok()?);
     direction.is_some_and(|direction| direction != "in")
+}
+
+/// Its counters are those of the capture, which knows them without a worker.
+struct Capturer(Tap);
+
+impl Sink for Capturer {
+    fn take(&mut self, frames: &mut Frames<'_>) {
+        self.0.take(&frames.batch());
+    }
+
+    fn idle(&mut self, now: Nanos) {
+        self.0.idle(now);
+    }
+
+    fn leave(&mut self, _into: &mut PortRx) -> Option<Shown> {
+        self.0.finish();
+        None
+    }
 }
 
 fn dropped(queue: &PortRx) -> u64 {

@@ -497,7 +497,7 @@ impl Resolved {
                 }
                 None => None,
             };
-            take.push(Take { filter, link: opened.facts().link_type.into(), tap: None });
+            take.push(Take { filter, link: opened.facts().link_type.into(), sinks: Vec::new() });
             ports.push(opened);
             Ok((limit, note))
         })?;
@@ -763,7 +763,7 @@ impl Opened {
             self.take
                 .iter_mut()
                 .enumerate()
-                .for_each(|(i, take)| take.tap = Some(capturing.taps(i)));
+                .for_each(|(i, take)| take.sinks.push(capturing.sinks(i)));
         }
         let (limits, ports) = (&self.limits, &self.ports);
         let receives = |port: usize| {
@@ -1413,6 +1413,7 @@ impl Run {
         };
         let (start, would_end) = (self.running.start(), self.would_end());
         let mut outcome = self.running.finish()?;
+        self.heard.iter_mut().for_each(|heard| heard.collect(&mut outcome));
         let mut replayed: Vec<Replayed> = outcome.take();
         replayed.sort_by_key(|replayed| replayed.number);
         let totals = {
