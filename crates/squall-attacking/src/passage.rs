@@ -344,7 +344,7 @@ mod tests {
             for frame in frames.iter().filter(|frame| frame.from == from) {
                 let len = frame.octets.len() as u32;
                 let one = RxFrame { len, wire_len: len, ..RxFrame::default() };
-                listener.hear(&RxBatch { base: &frame.octets, frames: &[one] });
+                listener.count(&RxBatch { base: &frame.octets, frames: &[one] });
             }
             received.add(listener.tallies);
         }
