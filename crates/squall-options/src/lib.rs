@@ -352,7 +352,7 @@ fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>
 /// The name of a file, or options.
 #[derive(JsonSchema)]
 #[serde(untagged)]
-#[allow(dead_code)]
+#[allow(dead_code, clippy::large_enum_variant, reason = "a schema, never a value")]
 enum FileOrOptions {
     File(String),
     Options(CaptureOptions),
