@@ -13,13 +13,13 @@ use squall::{
     Capture, Error, Session,
     report::{CaptureReport, Report},
 };
-use squall_capture::{Compression, GsoFrames, OnFull, PreTrigger, Print, Rotate, Stamp};
+use squall_capture::{GsoFrames, PreTrigger, Print, Rotate, Stamp};
 use squall_options::CaptureOptions;
 use squall_report::render::{self, human};
-use squall_units::{Nanos, parse_octets};
+use squall_units::Nanos;
 
 use crate::{
-    args::{Choice, Options, Output, as_said, command_line, parse_some, parse_time, unpromiscuous},
+    args::{Choice, Options, Output, command_line, parse_some, unpromiscuous},
     drive::{End, drive_until},
 };
 
@@ -56,9 +56,6 @@ pub struct Args {
     /// Do not set the interfaces to promiscuous mode: frames for other hosts do not arrive
     #[arg(short = 'p', long)]
     no_promiscuous_mode: bool,
-    /// Keep at most this many octets of each packet [default: 262144]
-    #[arg(short, long, value_name = "OCTETS", value_parser = snaplen)]
-    snaplen: Option<u32>,
     /// Show each packet in a line, as tcpdump -n does, also with --write
     #[arg(long)]
     print: bool,
@@ -79,6 +76,8 @@ pub struct Args {
     #[command(flatten)]
     options: Options<OfCaptures>,
     #[command(flatten)]
+    capture: CaptureOptions,
+    #[command(flatten)]
     end: EndArgs,
     #[command(flatten)]
     files: FileArgs,
@@ -91,12 +90,6 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "End")]
 struct EndArgs {
-    /// Stop after N packets
-    #[arg(short, long, visible_short_alias = 'n', value_name = "N", value_parser = parse_some)]
-    count: Option<u64>,
-    /// Stop before all files together have more bytes than this: 100MB
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    size: Option<u64>,
     /// Stop when N files are full
     #[arg(long, value_name = "N", value_parser = parse_some)]
     files: Option<u64>,
@@ -105,44 +98,14 @@ struct EndArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Files")]
 struct FileArgs {
-    /// Write files of this format: pcapng, pcap [default: by the name of the file]
-    #[arg(short = 'F', long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
-    format: Option<FileFormat>,
     /// Resolution of the timestamps of a pcap; a pcapng has nanoseconds [default: ns]
     #[arg(long, value_enum, value_name = "ns|us", hide_possible_values = true)]
     precision: Option<Precision>,
-    /// Compress while capturing: zstd, gz, lz4, with a level: zstd:3, gz:6 [default: by the name of
-    /// the file, at the fastest level]
-    #[arg(long, value_name = "METHOD[:LEVEL]", value_parser = as_said::<Compression>)]
-    compress: Option<String>,
-    /// Start a new file before one has more bytes than this: 1GB
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = size)]
-    rotate_size: Option<u64>,
-    /// Start a new file each time TIME has passed, by the time of the packets
-    #[arg(short = 'G', long, value_name = "TIME", value_parser = parse_time)]
-    rotate_time: Option<Nanos>,
-    /// Start a new file after N packets
-    #[arg(long, value_name = "N", value_parser = parse_some)]
-    rotate_count: Option<u64>,
-    /// Keep only the N newest files
-    #[arg(short = 'W', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    ring_files: Option<u32>,
-    /// Write packets to the file as soon as they come, not up to 100 ms later
-    #[arg(short = 'U', long)]
-    packet_buffered: bool,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Memory")]
 struct MemoryArgs {
-    /// Size of the buffer between the wire and the file
-    #[arg(short = 'B', long, value_name = "SIZE", value_parser = size, default_value = "64MiB")]
-    buffer: u64,
-    /// When the buffer is full because the file is slower than the wire: drop-newest (lose new
-    /// packets), drop-oldest (lose the packets that have waited longest), truncate[:OCTETS] (from
-    /// half full on, keep 128 octets of each packet) [default: drop-newest]
-    #[arg(long, value_name = "POLICY", value_parser = as_said::<OnFull>)]
-    on_full: Option<String>,
     /// Write nothing until a trigger comes, then start this long before it, as far as the buffer
     /// reaches back
     #[arg(long, value_name = "TIME")]
@@ -167,12 +130,6 @@ enum Direction {
 enum Joined {
     Cut,
     Keep,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum FileFormat {
-    Pcapng,
-    Pcap,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -246,13 +203,9 @@ fn options(args: &Args) -> Result<squall_capture::Options, Error> {
             "standard output takes packets or lines about packets, not both".into(),
         ));
     }
-    let files = &args.files;
-    let rotate = Rotate {
-        octets: files.rotate_size,
-        time: files.rotate_time,
-        packets: files.rotate_count,
-        ring: files.ring_files,
-    };
+    let asked = CaptureOptions { file: args.write.clone(), ..args.capture.clone() };
+    let mut options = squall::capture::options(&asked)?;
+    let rotate = options.rotate;
     if rotate.is_asked_for() && matches!(name.as_str(), "" | "-") {
         return Err(Error::Usage(
             "only a file with a name can be rotated\n  try -w out.pcapng".into(),
@@ -272,26 +225,7 @@ fn options(args: &Args) -> Result<squall_capture::Options, Error> {
             "--print-time has no effect, because no lines are shown\n  try it with --print".into(),
         ));
     }
-    let memory = &args.memory;
-    let asked = CaptureOptions {
-        file: args.write.clone(),
-        snaplen: args.snaplen,
-        packets: args.end.count,
-        octets: args.end.size,
-        rotate_octets: rotate.octets,
-        rotate_s: rotate.time.map(Nanos::as_secs_f64),
-        rotate_packets: rotate.packets,
-        ring: rotate.ring,
-        compress: files.compress.clone(),
-        format: files.format.map(|format| match format {
-            FileFormat::Pcapng => "pcapng".into(),
-            FileFormat::Pcap => "pcap".into(),
-        }),
-        buffer: Some(memory.buffer),
-        on_full: memory.on_full.clone(),
-    };
-    let mut options = squall::capture::options(&asked)?;
-    if files.precision == Some(Precision::Us) {
+    if args.files.precision == Some(Precision::Us) {
         if options.format == squall_capture::Format::Pcapng {
             return Err(Error::Usage(
                 "--precision us needs a pcap; a pcapng has nanoseconds\n  try --format pcap, or \
@@ -308,13 +242,12 @@ fn options(args: &Args) -> Result<squall_capture::Options, Error> {
             Joined::Cut => GsoFrames::Cut,
             Joined::Keep => GsoFrames::Keep,
         },
-        pre_trigger: memory.pre_trigger.map(|keep| PreTrigger {
+        pre_trigger: args.memory.pre_trigger.map(|keep| PreTrigger {
             keep,
-            after: memory.post_trigger,
+            after: args.memory.post_trigger,
             filters: Vec::new(),
         }),
         print: prints.then_some(Print { stamp: args.print_time.unwrap_or_default() }),
-        flush: files.packet_buffered,
         ..options
     })
 }
@@ -396,23 +329,6 @@ fn told(capture: &CaptureReport) -> String {
         ),
     };
     text
-}
-
-/// `262144`, `96`; 0 is all, as tcpdump has it.
-fn snaplen(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(0) => Ok(squall_capture::SNAPLEN),
-        Ok(octets @ 1..=squall_capture::SNAPLEN) => Ok(octets),
-        _ => Err("expected 1 to 262144 octets, or 0 for all".into()),
-    }
-}
-
-/// `1GB`, `64MiB`, `1000`; not 0.
-fn size(text: &str) -> Result<u64, String> {
-    match parse_octets(text) {
-        Ok(0) => Err("expected 1 octet or more, such as 500MB, 1GB, 64MiB".into()),
-        octets => octets.map_err(|e| e.to_string()),
-    }
 }
 
 /// By name; clap tells shells which there are.

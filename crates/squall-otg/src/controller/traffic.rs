@@ -7,7 +7,7 @@ use std::{
 };
 
 use squall::{
-    Capture, Session,
+    RunOptions, Session,
     totals::{PortTotals, Totals},
 };
 use squall_control::{Control, Counted, Counts, Outcome, driving::Start, frames};
@@ -15,6 +15,7 @@ use squall_measure::{
     StreamCounters,
     track::{Bits, Place},
 };
+use squall_options::CaptureOptions;
 use squall_profile::Profile;
 
 use super::{AGE, Refusal, unknown};
@@ -120,7 +121,7 @@ impl Traffic {
         translated: &Translated,
         names: &[String],
         state: TransmitState,
-        recording: Option<Capture>,
+        recording: Option<CaptureOptions>,
     ) -> Result<bool, Refusal> {
         let chosen = chosen(translated, names)?;
         self.see();
@@ -320,7 +321,7 @@ impl Traffic {
         start: &mut dyn Start,
         translated: &Translated,
         chosen: &[usize],
-        recording: Option<Capture>,
+        recording: Option<CaptureOptions>,
         clear: bool,
     ) -> Result<bool, Refusal> {
         let going = |(i, flow): (usize, &Flow)| {
@@ -340,7 +341,7 @@ impl Traffic {
         start: &mut dyn Start,
         translated: &Translated,
         chosen: &[usize],
-        recording: Option<Capture>,
+        recording: Option<CaptureOptions>,
         clear: bool,
     ) -> Result<(), Refusal> {
         self.end();
@@ -352,11 +353,11 @@ impl Traffic {
             }
         }
         let places = places(translated);
+        let options = RunOptions { capture: recording, ..RunOptions::default() };
         let session = Session {
-            capture: recording,
             places: places.clone(),
             command: "otg".into(),
-            ..Session::new(profile.clone())
+            ..Session::new(profile.clone()).with(options)?
         };
         self.control.begin(start, "otg traffic", session)?;
         (self.places, self.ended) = (places, None);
