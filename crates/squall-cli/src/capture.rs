@@ -10,13 +10,12 @@ use squall::{
     Error, Session,
     report::{CaptureReport, Report},
 };
-use squall_capture::{Compression, OnFull, Rotate, Stamp};
-use squall_options::{CaptureOptions, Time};
+use squall_capture::{Rotate, Stamp};
+use squall_options::CaptureOptions;
 use squall_report::render::{self, human};
-use squall_units::{Nanos, parse_octets};
 
 use crate::{
-    args::{Choice, Options, Output, as_said, command_line, parse_some, parse_time, unpromiscuous},
+    args::{Choice, Options, Output, command_line, unpromiscuous},
     drive::{End, drive_until},
 };
 
@@ -53,9 +52,6 @@ pub struct Args {
     /// Do not set the interfaces to promiscuous mode: frames for other hosts do not arrive
     #[arg(short = 'p', long)]
     no_promiscuous_mode: bool,
-    /// Keep at most this many octets of each packet [default: 262144]
-    #[arg(short, long, value_name = "OCTETS", value_parser = snaplen)]
-    snaplen: Option<u32>,
     /// Show each packet in a line, as tcpdump -n does, also with --write
     #[arg(long)]
     print: bool,
@@ -63,94 +59,22 @@ pub struct Args {
     /// [default: clock]
     #[arg(long, value_name = "STAMP", value_parser = PossibleValuesParser::new(Stamp::NAMES), hide_possible_values = true)]
     print_time: Option<String>,
-    /// Cut GSO frames (several frames that the kernel or the NIC has joined) into the frames of the
-    /// wire, or keep them
-    #[arg(
-        long,
-        value_name = "cut|keep",
-        value_parser = PossibleValuesParser::new(["cut", "keep"]),
-        default_value = "cut",
-        hide_possible_values = true
-    )]
-    gso_frames: String,
     #[command(flatten)]
     options: Options<OfCaptures>,
     #[command(flatten)]
-    end: EndArgs,
+    capture: CaptureOptions,
     #[command(flatten)]
     files: FileArgs,
-    #[command(flatten)]
-    memory: MemoryArgs,
     #[command(flatten)]
     output: Output,
 }
 
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "End")]
-struct EndArgs {
-    /// Stop after N packets
-    #[arg(short, long, visible_short_alias = 'n', value_name = "N", value_parser = parse_some)]
-    count: Option<u64>,
-    /// Stop before all files together have more bytes than this: 100MB
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    size: Option<u64>,
-    /// Stop when N files are full
-    #[arg(long, value_name = "N", value_parser = parse_some)]
-    files: Option<u64>,
-}
-
-#[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Files")]
 struct FileArgs {
-    /// Write files of this format: pcapng, pcap [default: by the name of the file]
-    #[arg(short = 'F', long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
-    format: Option<FileFormat>,
     /// Resolution of the timestamps of a pcap; a pcapng has nanoseconds [default: ns]
     #[arg(long, value_enum, value_name = "ns|us", hide_possible_values = true)]
     precision: Option<Precision>,
-    /// Compress while capturing: zstd, gz, lz4, with a level: zstd:3, gz:6 [default: by the name of
-    /// the file, at the fastest level]
-    #[arg(long, value_name = "METHOD[:LEVEL]", value_parser = as_said::<Compression>)]
-    compress: Option<String>,
-    /// Start a new file before one has more bytes than this: 1GB
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = size)]
-    rotate_size: Option<u64>,
-    /// Start a new file each time TIME has passed, by the time of the packets
-    #[arg(short = 'G', long, value_name = "TIME", value_parser = parse_time)]
-    rotate_time: Option<Nanos>,
-    /// Start a new file after N packets
-    #[arg(long, value_name = "N", value_parser = parse_some)]
-    rotate_count: Option<u64>,
-    /// Keep only the N newest files
-    #[arg(short = 'W', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    ring_files: Option<u32>,
-    /// Write packets to the file as soon as they come, not up to 100 ms later
-    #[arg(short = 'U', long)]
-    packet_buffered: bool,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Memory")]
-struct MemoryArgs {
-    /// Size of the buffer between the wire and the file
-    #[arg(short = 'B', long, value_name = "SIZE", value_parser = size, default_value = "64MiB")]
-    buffer: u64,
-    /// When the buffer is full because the file is slower than the wire: drop-newest (lose new
-    /// packets), drop-oldest (lose the packets that have waited longest), truncate[:OCTETS] (from
-    /// half full on, keep 128 octets of each packet), wait (leave the loss to the port) [default:
-    /// drop-newest]
-    #[arg(long, value_name = "POLICY", value_parser = as_said::<OnFull>)]
-    on_full: Option<String>,
-    /// Write nothing until a trigger comes, then start this long before it, as far as the buffer
-    /// reaches back
-    #[arg(long, value_name = "TIME")]
-    pre_trigger: Option<Nanos>,
-    /// Use the first packet that matches EXPR as the trigger, instead of the signal USR1
-    #[arg(long, value_name = "EXPR", requires = "pre_trigger")]
-    trigger: Option<String>,
-    /// Stop this long after the trigger
-    #[arg(long, value_name = "TIME", requires = "pre_trigger")]
-    post_trigger: Option<Nanos>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -159,12 +83,6 @@ enum Direction {
     Out,
     #[value(alias = "inout")]
     Both,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum FileFormat {
-    Pcapng,
-    Pcap,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -200,7 +118,7 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
         Session::new(squall_machine::ports::listening(&ports)?).with(run)?.command(command_line());
     let end = End {
         after_s: after.map(|time| time.0.as_secs_f64()),
-        triggered: args.memory.pre_trigger.is_some(),
+        triggered: args.capture.pre_trigger.is_some(),
         ..End::default()
     };
     let to = args.write.as_ref().map_or(String::new(), |file| format!(" to {}", file.display()));
@@ -232,19 +150,18 @@ fn options(args: &Args) -> Result<CaptureOptions, Error> {
             "standard output takes packets or lines about packets, not both".into(),
         ));
     }
-    let files = &args.files;
-    let rotate = Rotate {
-        octets: files.rotate_size,
-        time: files.rotate_time,
-        packets: files.rotate_count,
-        ring: files.ring_files,
+    let mut options = CaptureOptions {
+        file: args.write.clone(),
+        print: prints.then(|| args.print_time.clone().unwrap_or_else(|| "clock".into())),
+        ..args.capture.clone()
     };
+    let squall_capture::Options { rotate, format, .. } = squall::capture::options(&options)?;
     if rotate.is_asked_for() && matches!(name.as_str(), "" | "-") {
         return Err(Error::Usage(
             "only a file with a name can be rotated\n  try -w out.pcapng".into(),
         ));
     }
-    if (rotate.ring.is_some() || args.end.files.is_some())
+    if (rotate.ring.is_some() || options.files.is_some())
         && (Rotate { ring: None, ..rotate }) == Rotate::default()
     {
         return Err(Error::Usage(
@@ -258,33 +175,8 @@ fn options(args: &Args) -> Result<CaptureOptions, Error> {
             "--print-time has no effect, because no lines are shown\n  try it with --print".into(),
         ));
     }
-    let memory = &args.memory;
-    let mut options = CaptureOptions {
-        file: args.write.clone(),
-        snaplen: args.snaplen,
-        packets: args.end.count,
-        octets: args.end.size,
-        files: args.end.files,
-        rotate_octets: rotate.octets,
-        rotate_s: rotate.time.map(Nanos::as_secs_f64),
-        rotate_packets: rotate.packets,
-        ring: rotate.ring,
-        compress: files.compress.clone(),
-        format: files.format.map(|format| match format {
-            FileFormat::Pcapng => "pcapng".into(),
-            FileFormat::Pcap => "pcap".into(),
-        }),
-        buffer: Some(memory.buffer),
-        on_full: memory.on_full.clone(),
-        gso_frames: Some(args.gso_frames.clone()),
-        flush: Some(files.packet_buffered),
-        pre_trigger: memory.pre_trigger.map(Time),
-        trigger: memory.trigger.clone(),
-        post_trigger: memory.post_trigger.map(Time),
-        print: prints.then(|| args.print_time.clone().unwrap_or_else(|| "clock".into())),
-    };
-    if files.precision == Some(Precision::Us) {
-        if squall::capture::options(&options)?.format == squall_capture::Format::Pcapng {
+    if args.files.precision == Some(Precision::Us) {
+        if format == squall_capture::Format::Pcapng {
             return Err(Error::Usage(
                 "--precision us needs a pcap; a pcapng has nanoseconds\n  try --format pcap, or \
                  leave it out"
@@ -375,25 +267,11 @@ fn told(capture: &CaptureReport) -> String {
     text
 }
 
-/// `262144`, `96`; 0 is all, as tcpdump has it.
-fn snaplen(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(0) => Ok(squall_capture::SNAPLEN),
-        Ok(octets @ 1..=squall_capture::SNAPLEN) => Ok(octets),
-        _ => Err("expected 1 to 262144 octets, or 0 for all".into()),
-    }
-}
-
-/// `1GB`, `64MiB`, `1000`; not 0.
-fn size(text: &str) -> Result<u64, String> {
-    match parse_octets(text) {
-        Ok(0) => Err("expected 1 octet or more, such as 500MB, 1GB, 64MiB".into()),
-        octets => octets.map_err(|e| e.to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use squall_capture::OnFull;
+    use squall_options::Octets;
+
     use super::*;
 
     #[test]
@@ -411,10 +289,10 @@ mod tests {
         for (text, octets) in
             [("1000", 1_000), ("1.5kB", 1_500), ("64MiB", 64 << 20), ("2 GB", 2_000_000_000)]
         {
-            assert_eq!(size(text), Ok(octets), "{text}");
+            assert_eq!(text.parse(), Ok(Octets(octets)), "{text}");
         }
         for text in ["", "MB", "0", "-1", "1XB"] {
-            assert!(size(text).is_err(), "{text}");
+            assert!(text.parse::<Octets>().is_err(), "{text}");
         }
     }
 

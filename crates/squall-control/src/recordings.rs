@@ -30,17 +30,6 @@ pub struct Recordings {
     folder: Option<Folder>,
 }
 
-/// What is to be recorded.
-#[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// Names and addresses of ports.
-    pub ports: Vec<(String, String)>,
-    /// In the language of tcpdump.
-    pub filter: Option<String>,
-    /// Its file is one of the folder.
-    pub capture: CaptureOptions,
-}
-
 /// What is recorded, or has been.
 pub struct Recording {
     driven: Arc<Driven>,
@@ -52,27 +41,29 @@ pub struct Recording {
 struct Folder(PathBuf, #[expect(dead_code, reason = "held, not read")] fs::File);
 
 impl Recordings {
-    /// Opens the ports a second time, and records until [`Recording::end`].
+    /// Opens ports (names and addresses) a second time, and records what matches the filter until
+    /// [`Recording::end`].
     ///
     /// # Errors
     /// What the session refuses.
     pub fn start(
         &mut self,
         start: &mut dyn Start,
-        name: &str,
-        command: &str,
-        wanted: Wanted,
+        (name, command): (&str, &str),
+        ports: Vec<(String, String)>,
+        filter: Option<String>,
+        asked: CaptureOptions,
     ) -> Result<Recording, Error> {
         let file = self.file()?;
         let options = RunOptions {
-            capture: Some(into(file.clone(), wanted.capture)),
-            filter: wanted.filter,
+            capture: Some(into(file.clone(), asked)),
+            filter,
             // What has come is taken from the kernel's ring at the end, and nothing of this
             // session's is on its way.
             linger: Some(Time::default()),
             ..RunOptions::default()
         };
-        let listen = Session::new(Profile::listening(wanted.ports));
+        let listen = Session::new(Profile::listening(ports));
         let driven = start.start(name, Session { options, ..listen }.command(command))?;
         Ok(Recording { driven, file })
     }
@@ -128,14 +119,9 @@ pub fn each<E>(
     Ok(())
 }
 
-/// `capture` into this file; whoever reads it while it goes on finds what has come.
-pub fn into(file: PathBuf, capture: CaptureOptions) -> CaptureOptions {
-    CaptureOptions {
-        file: Some(file),
-        snaplen: capture.snaplen.filter(|&size| size > 0),
-        flush: Some(true),
-        ..capture
-    }
+/// A capture into this file, which shows packets as they arrive to a reader.
+pub fn into(file: PathBuf, asked: CaptureOptions) -> CaptureOptions {
+    CaptureOptions { file: Some(file), flush: Some(true), ..asked }
 }
 
 impl Folder {

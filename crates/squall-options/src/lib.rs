@@ -23,7 +23,10 @@ mod values;
 use std::{fmt, path::PathBuf};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, Error as _},
+};
 use serde_json::{Map, Value};
 
 pub use multiplier::Multiplier;
@@ -138,52 +141,112 @@ pub struct FlowOptions {
     pub burst_gap: Option<Time>,
 }
 
-/// Options of the capture of a run's received frames.
+/// Options of a capture of received frames: of a run, or of `squall capture`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptureOptions {
     /// File to write [default: capture-TIME.pcapng]
+    // Commands name it differently.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub file: Option<PathBuf>,
     /// Keep at most this many octets of each packet [default: 262144]
+    #[cfg_attr(feature = "clap", arg(short, long, value_name = "OCTETS",
+        value_parser = values::snaplen))]
     pub snaplen: Option<u32>,
-    /// Stop after this many packets
-    pub packets: Option<u64>,
-    /// Stop before the files have more bytes than this
-    pub octets: Option<u64>,
-    /// Stop when this many files are full
-    pub files: Option<u64>,
-    /// Start a new file before one has more bytes than this
-    pub rotate_octets: Option<u64>,
-    /// Start a new file after this many seconds, by the time of the packets
-    pub rotate_s: Option<f64>,
-    /// Start a new file after this many packets
-    pub rotate_packets: Option<u64>,
-    /// Keep only this many files, the newest
-    pub ring: Option<u32>,
-    /// Compress on the fly: zstd, gzip:6, lz4
-    pub compress: Option<String>,
-    /// Format of the file: pcapng, pcap (nanoseconds) or pcap-us (microseconds) [default: by its
-    /// name]
+    /// Stop after N packets: 1000, 1M
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            short = 'c',
+            long = "count",
+            visible_short_alias = 'n',
+            value_name = "N",
+            help_heading = "End"
+        )
+    )]
+    pub packets: Option<Count>,
+    /// Stop before all files together have more bytes than this: 100MB
+    #[cfg_attr(feature = "clap", arg(long = "size", value_name = "SIZE", help_heading = "End"))]
+    pub octets: Option<Octets>,
+    /// Stop when N files are full
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", help_heading = "End"))]
+    pub files: Option<Count>,
+    /// Write files of this format: pcapng, pcap (nanoseconds) or pcap-us (microseconds) [default:
+    /// by the name of the file]
+    #[cfg_attr(feature = "clap", arg(short = 'F', long, value_name = "FORMAT",
+        hide_possible_values = true, value_parser = ["pcapng", "pcap", "pcap-us"],
+        help_heading = "Files"))]
     pub format: Option<String>,
-    /// Size in bytes of the buffer between the wire and the file [default: 64 MiB]
-    pub buffer: Option<u64>,
-    /// Packets to lose when the buffer is full: drop-newest, drop-oldest or truncate:OCTETS; or
-    /// wait, which leaves the loss to the port [default: drop-newest]
+    /// Compress while capturing: zstd, gz, lz4, with a level: zstd:3, gz:6 [default: by the name of
+    /// the file, at the fastest level]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "METHOD[:LEVEL]", help_heading = "Files"))]
+    pub compress: Option<String>,
+    /// Start a new file before one has more bytes than this: 1GB
+    #[cfg_attr(
+        feature = "clap",
+        arg(short = 'C', long = "rotate-size", value_name = "SIZE", help_heading = "Files")
+    )]
+    pub rotate_octets: Option<Octets>,
+    /// Start a new file each time this time has passed, by the time of the packets: 60s, 1h
+    #[cfg_attr(
+        feature = "clap",
+        arg(short = 'G', long = "rotate-time", value_name = "TIME", help_heading = "Files")
+    )]
+    pub rotate_s: Option<Time>,
+    /// Start a new file after N packets
+    #[cfg_attr(
+        feature = "clap",
+        arg(long = "rotate-count", value_name = "N", help_heading = "Files")
+    )]
+    pub rotate_packets: Option<Count>,
+    /// Keep only the N newest files
+    #[cfg_attr(feature = "clap", arg(short = 'W', long = "ring-files", value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Files"))]
+    pub ring: Option<u32>,
+    /// Write packets to the file as soon as they come, not up to 100 ms later [default: false]
+    #[cfg_attr(feature = "clap", arg(short = 'U', long = "packet-buffered", value_name = "BOOL",
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        hide_possible_values = true, help_heading = "Files"))]
+    pub flush: Option<bool>,
+    /// Size of the buffer between the wire and the file [default: 64 MiB]
+    #[cfg_attr(
+        feature = "clap",
+        arg(short = 'B', long, value_name = "SIZE", help_heading = "Memory")
+    )]
+    pub buffer: Option<Octets>,
+    /// When the buffer is full because the file is slower than the wire: drop-newest (lose new
+    /// packets), drop-oldest (lose the packets that have waited longest), truncate[:OCTETS] (from
+    /// half full on, keep 128 octets of each packet), wait (leave the loss to the port) [default:
+    /// drop-newest]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "POLICY", help_heading = "Memory"))]
     pub on_full: Option<String>,
     /// GSO frames (several frames that the kernel or the NIC has joined): cut them into the frames
     /// of the wire, or keep them [default: cut]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "cut|keep", value_parser = ["cut", "keep"],
+        hide_possible_values = true))]
     pub gso_frames: Option<String>,
-    /// Write packets to the file as soon as they come, not up to 100 ms later [default: false]
-    pub flush: Option<bool>,
     /// Write nothing until a trigger comes, then start this long before it, as far as the buffer
     /// reaches back
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TIME", help_heading = "Memory"))]
     pub pre_trigger: Option<Time>,
     /// Use the first packet that matches this expression (tcpdump's language) as the trigger
+    /// [default: the signal USR1]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "EXPR", requires = "pre_trigger", help_heading = "Memory")
+    )]
     pub trigger: Option<String>,
     /// Stop this long after the trigger
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", requires = "pre_trigger", help_heading = "Memory")
+    )]
     pub post_trigger: Option<Time>,
     /// Also show each packet in a line on standard output, which begins with a time: clock, date,
     /// epoch, relative, delta or none; without a file, only show it
+    // The command has two options for it, as tcpdump has.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub print: Option<String>,
 }
 
@@ -209,20 +272,7 @@ impl RunOptions {
     /// # Errors
     /// The same.
     pub fn from_table(table: Map<String, Value>) -> Result<Self, Mistake> {
-        let known = Self::names();
-        for (name, value) in &table {
-            if !known.contains(name) {
-                let hint = squall_units::suggest(name, known.iter().map(String::as_str));
-                return Err(Mistake::Unknown { name: name.clone(), hint });
-            }
-            // One by one, so that a message can name the option.
-            let one = Map::from_iter([(name.clone(), value.clone())]);
-            if let Err(error) = serde_json::from_value::<Self>(Value::Object(one)) {
-                return Err(Mistake::Wrong(format!("{name} = {value}: {error}")));
-            }
-        }
-        let options: Self = serde_json::from_value(Value::Object(table))
-            .map_err(|error| Mistake::Wrong(error.to_string()))?;
+        let options: Self = one_by_one(table)?;
         options.check().map_err(Mistake::Wrong)?;
         Ok(options)
     }
@@ -254,10 +304,7 @@ impl RunOptions {
 
     /// All options, in the order of their declaration.
     pub fn names() -> Vec<String> {
-        let Ok(Value::Object(all)) = serde_json::to_value(Self::default()) else {
-            unreachable!("a struct is an object of JSON")
-        };
-        all.into_iter().map(|(name, _)| name).collect()
+        names::<Self>()
     }
 
     /// # Errors
@@ -306,12 +353,53 @@ impl CaptureOptions {
     }
 }
 
+/// All options of a kind, in the order of their declaration.
+fn names<T: Default + Serialize>() -> Vec<String> {
+    let Ok(Value::Object(all)) = serde_json::to_value(T::default()) else {
+        unreachable!("a struct is an object of JSON")
+    };
+    all.into_iter().map(|(name, _)| name).collect()
+}
+
+/// Reads options so that a message can name the option, or the nearest one.
+fn one_by_one<T>(table: Map<String, Value>) -> Result<T, Mistake>
+where
+    T: Default + Serialize + DeserializeOwned,
+{
+    let known = names::<T>();
+    for (name, value) in &table {
+        if !known.contains(name) {
+            let hint = squall_units::suggest(name, known.iter().map(String::as_str));
+            return Err(Mistake::Unknown { name: name.clone(), hint });
+        }
+        let one = Map::from_iter([(name.clone(), value.clone())]);
+        if let Err(error) = serde_json::from_value::<T>(Value::Object(one)) {
+            return Err(Mistake::Wrong(format!("{name} = {value}: {error}")));
+        }
+    }
+    serde_json::from_value(Value::Object(table)).map_err(|error| Mistake::Wrong(error.to_string()))
+}
+
 /// For fields of other crates' types: `#[serde(deserialize_with = "squall_options::read")]`.
 ///
 /// # Errors
 /// As [`RunOptions::from_table`].
 pub fn read<'de, D: Deserializer<'de>>(from: D) -> Result<RunOptions, D::Error> {
     RunOptions::from_table(Map::deserialize(from)?).map_err(D::Error::custom)
+}
+
+/// For the options of a capture next to other keys of an object: with this, and `flatten`, all keys
+/// that the object itself does not know are options of the capture, or an error. (serde has no
+/// `deny_unknown_fields` for both halves of such an object.)
+///
+/// # Errors
+/// As [`RunOptions::from_table`].
+pub fn read_capture<'de, D: Deserializer<'de>>(from: D) -> Result<CaptureOptions, D::Error> {
+    one_by_one(Map::deserialize(from)?).map_err(|mistake| match mistake {
+        // The nearest name may be one of the object's own.
+        Mistake::Unknown { name, .. } => D::Error::custom(format!("there is no option {name:?}")),
+        wrong @ Mistake::Wrong(_) => D::Error::custom(wrong),
+    })
 }
 
 /// The JSON schema of [`RunOptions`], with definitions, or (`inline`) in one piece.
@@ -362,7 +450,8 @@ fn file_or_options<'de, D: Deserializer<'de>>(from: D) -> Result<Option<CaptureO
     match Value::deserialize(from)? {
         Value::Null => Ok(None),
         Value::String(file) => CaptureOptions::of(&file).map(Some).map_err(D::Error::custom),
-        table => serde_json::from_value(table).map(Some).map_err(D::Error::custom),
+        Value::Object(table) => one_by_one(table).map(Some).map_err(D::Error::custom),
+        other => Err(D::Error::custom(format!("{other}: expected a file or options"))),
     }
 }
 
@@ -411,6 +500,9 @@ mod tests {
                 r#"{ "received_flows": { "bye": "x" } }"#,
                 "unknown field `bye`, expected one of `by`",
             ),
+            (r#"{ "capture": { "fil": "x" } }"#, "did you mean \"file\"?"),
+            (r#"{ "capture": { "ring": "x" } }"#, "ring = \"x\": "),
+            (r#"{ "capture": 7 }"#, "7: expected a file or options"),
             (r#"{ "part": "4/3" }"#, "part = \"4/3\": "),
             (r#"{ "cores": 0 }"#, "cores = 0: expected 1 to 1024"),
         ] {
@@ -419,16 +511,50 @@ mod tests {
         }
     }
 
+    #[test]
+    fn options_of_a_capture_stand_next_to_other_keys() {
+        #[derive(Debug, Deserialize)]
+        struct New {
+            filter: Option<String>,
+            #[serde(flatten, deserialize_with = "read_capture")]
+            capture: CaptureOptions,
+        }
+
+        let text = r#"{ "filter": "udp", "packets": "1k", "rotate_s": 1.5 }"#;
+        let new: New = serde_json::from_str(text).unwrap();
+        assert_eq!(new.filter.as_deref(), Some("udp"));
+        let rotate_s = Some(Time::from_millis(1500));
+        let expected =
+            CaptureOptions { packets: Some(Count(1000)), rotate_s, ..CaptureOptions::default() };
+        assert_eq!(new.capture, expected);
+        for (text, why) in [
+            (r#"{ "packets": 0 }"#, "packets = 0: expected 1 or more"),
+            (r#"{ "filtr": "udp" }"#, "there is no option \"filtr\""),
+        ] {
+            let error = serde_json::from_str::<New>(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
     #[cfg(feature = "clap")]
     #[test]
     fn each_option_is_an_argument_with_the_same_words() {
         use clap::Args as _;
         let command = RunOptions::augment_args(clap::Command::new("run"));
+        let of_captures = CaptureOptions::augment_args(clap::Command::new("capture"));
         let schema = schema(true);
-        for name in RunOptions::names() {
+        let capture = &schema["properties"]["capture"]["anyOf"][1];
+        let of_captures = names::<CaptureOptions>()
+            .into_iter()
+            .filter(|name| name != "file")
+            .map(|name| (&of_captures, &capture["properties"][&name]["description"], name));
+        let of_runs = RunOptions::names()
+            .into_iter()
+            .map(|name| (&command, &schema["properties"][&name]["description"], name));
+        for (command, described, name) in of_runs.chain(of_captures) {
             let argument = command.get_arguments().find(|argument| argument.get_id() == &name);
             let help = argument.and_then(|argument| argument.get_help()).unwrap().to_string();
-            let described = schema["properties"][&name]["description"].as_str().unwrap();
+            let described = described.as_str().unwrap();
             assert_eq!(help, described.split_whitespace().collect::<Vec<_>>().join(" "), "{name}");
         }
     }

@@ -13,6 +13,9 @@ use crate::Multiplier;
 pub(crate) const WORKERS: usize = 1024;
 /// Limit of waiting: a longer time is an error.
 pub(crate) const LINGER: Time = Time::from_secs(3600);
+/// The longest packet of a capture, tcpdump's and Wireshark's.
+#[cfg(feature = "clap")]
+const SNAPLEN: u32 = 262_144;
 /// Eight octets each, and as many for each port.
 const GAP_BINS: usize = 1_000_000;
 
@@ -203,6 +206,16 @@ pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
 pub(crate) fn workers(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=WORKERS).contains(number));
     number.ok_or_else(|| format!("expected 1 to {WORKERS}"))
+}
+
+/// `--snaplen`: 0 is all, as in tcpdump.
+#[cfg(feature = "clap")]
+pub(crate) fn snaplen(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) => Ok(SNAPLEN),
+        Ok(octets @ 1..=SNAPLEN) => Ok(octets),
+        _ => Err(format!("expected 1 to {SNAPLEN} octets, or 0 for all")),
+    }
 }
 
 /// A JSON value that represents a text.

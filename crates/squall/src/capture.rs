@@ -7,7 +7,7 @@ use squall_capture::{
     Print, Rotate, SNAPLEN, Stop, Tap,
 };
 use squall_engine::{Frames, MakeSink, PortRx, Shown, Sink, Snapshot};
-use squall_options::CaptureOptions;
+use squall_options::{CaptureOptions, Count, Octets, Time};
 use squall_pcap::{InterfaceFormat, LinkType};
 use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, output::Permit};
 use squall_port_linux::filter;
@@ -53,10 +53,14 @@ impl Capture {
 /// Values that no capture can have.
 pub fn options(asked: &CaptureOptions) -> Result<Options, Error> {
     let wrong = |what: String| Error::Usage(format!("capture: {what}"));
-    let time = |seconds: f64| match (1e-9..1e9).contains(&seconds) {
-        true => Ok(Nanos::from_secs_f64(seconds)),
-        false => Err(wrong(format!("rotate_s = {seconds}: expected a number of seconds above 0"))),
+    let time = |time: Time| match time > Time::default() {
+        true => Ok(time.0),
+        false => {
+            let expected = "expected a time above 0, such as 100ms or 10s";
+            Err(wrong(format!("rotate_s = {time}: {expected}")))
+        }
     };
+    let (count, size) = (|count: Count| count.0, |octets: Octets| octets.0);
     let name = asked.file.as_ref().map(|file| file.to_string_lossy()).unwrap_or_default();
     let plain = [".zst", ".gz", ".lz4"].iter().find_map(|end| name.strip_suffix(end));
     let plain = plain.unwrap_or(&name);
@@ -84,15 +88,19 @@ pub fn options(asked: &CaptureOptions) -> Result<Options, Error> {
             said => said.unwrap_or(SNAPLEN).min(SNAPLEN),
         },
         rotate: Rotate {
-            octets: asked.rotate_octets,
+            octets: asked.rotate_octets.map(size),
             time: asked.rotate_s.map(time).transpose()?,
-            packets: asked.rotate_packets,
+            packets: asked.rotate_packets.map(count),
             ring: asked.ring,
         },
         compress: parsed("compress", asked.compress.as_ref())?,
-        buffer: asked.buffer.map_or(default.buffer, |n| usize::try_from(n).unwrap_or(usize::MAX)),
+        buffer: asked.buffer.map_or(default.buffer, |n| usize::try_from(n.0).unwrap_or(usize::MAX)),
         on_full: parsed("on_full", asked.on_full.as_ref())?.unwrap_or_default(),
-        stop: Stop { packets: asked.packets, octets: asked.octets, files: asked.files },
+        stop: Stop {
+            packets: asked.packets.map(count),
+            octets: asked.octets.map(size),
+            files: asked.files.map(count),
+        },
         gso_frames: match asked.gso_frames.as_deref() {
             None | Some("cut") => GsoFrames::Cut,
             Some("keep") => GsoFrames::Keep,

@@ -5,9 +5,9 @@ use std::{collections::HashMap, path::PathBuf};
 use squall::Error;
 use squall_control::{
     driving::Start,
-    recordings::{self, Recording, Recordings, Wanted},
+    recordings::{self, Recording, Recordings},
 };
-use squall_options::CaptureOptions;
+use squall_options::{CaptureOptions, Octets};
 use squall_pcap::{InterfaceFormat, LinkType, Packet, PacketNotes, PcapFormat, Section};
 use squall_port_linux::filter;
 
@@ -85,25 +85,19 @@ impl Captures {
             }
             return Ok(By::Run { from: self.shared.len(), to: None });
         };
+        let snaplen = info.packet_size.filter(|&size| size > 0);
+        let asked = CaptureOptions { snaplen, ..CaptureOptions::default() };
         // A ring keeps its last file and the one that is written.
-        let (rotate_octets, octets, ring) = match info.overwrite {
-            true => (Some(MOST / 2), None, Some(2)),
-            false => (None, Some(MOST), None),
+        let asked = match info.overwrite {
+            true => {
+                CaptureOptions { rotate_octets: Some(Octets(MOST / 2)), ring: Some(2), ..asked }
+            }
+            false => CaptureOptions { octets: Some(Octets(MOST)), ..asked },
         };
-        let snaplen = info.packet_size;
-        let wanted = Wanted {
-            ports: vec![(port.to_owned(), format!("af_packet:{interface}"))],
-            filter: info.filter.clone(),
-            capture: CaptureOptions {
-                snaplen,
-                rotate_octets,
-                octets,
-                ring,
-                ..CaptureOptions::default()
-            },
-        };
+        let ports = vec![(port.to_owned(), format!("af_packet:{interface}"))];
         let name = format!("otg capture {port}");
-        Ok(By::Itself(self.recordings.start(start, &name, "otg", wanted)?))
+        let filter = info.filter.clone();
+        Ok(By::Itself(self.recordings.start(start, (&name, "otg"), ports, filter, asked)?))
     }
 
     /// # Errors
@@ -133,8 +127,8 @@ impl Captures {
         }
         let file = self.recordings.file().ok()?;
         self.shared.push(file.clone());
-        let capture = CaptureOptions { octets: Some(MOST), ..CaptureOptions::default() };
-        Some(recordings::into(file, capture))
+        let most = CaptureOptions { octets: Some(Octets(MOST)), ..CaptureOptions::default() };
+        Some(recordings::into(file, most))
     }
 
     /// Whether the run has begun that was to capture.

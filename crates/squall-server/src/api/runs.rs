@@ -259,7 +259,8 @@ enum NumberOrText {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+// What is unknown is an error of the options of the capture.
+#[schemars(deny_unknown_fields)]
 struct NewCapture {
     /// Addresses.
     ports: Vec<String>,
@@ -271,15 +272,6 @@ struct NewCapture {
     ttl_s: Option<f64>,
     #[serde(default)]
     detached: bool,
-    file: Option<PathBuf>,
-    snaplen: Option<u32>,
-    packets: Option<u64>,
-    octets: Option<u64>,
-    rotate_octets: Option<u64>,
-    rotate_s: Option<f64>,
-    rotate_packets: Option<u64>,
-    ring: Option<u32>,
-    compress: Option<String>,
     /// Overwrite `file` if it exists, and fill its disk to more than 95 %.
     #[serde(default)]
     force: bool,
@@ -289,6 +281,8 @@ struct NewCapture {
     /// `false`: packets are counted and not written to a file.
     #[serde(default = "yes")]
     write: bool,
+    #[serde(flatten, deserialize_with = "squall_options::read_capture")]
+    capture: CaptureOptions,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -638,18 +632,8 @@ async fn capture(
         if new.ports.is_empty() || new.ports.len() > 256 {
             return Err(bad("ports: expected 1 to 256 addresses"));
         }
-        let mut capture = CaptureOptions {
-            file: new.file,
-            snaplen: new.snaplen,
-            packets: new.packets,
-            octets: new.octets,
-            rotate_octets: new.rotate_octets,
-            rotate_s: new.rotate_s,
-            rotate_packets: new.rotate_packets,
-            ring: new.ring,
-            compress: new.compress,
-            ..CaptureOptions::default()
-        };
+        let mut capture = new.capture;
+        let ends = capture.packets.is_some() || capture.octets.is_some();
         let capture = if new.write {
             kept(service, &mut capture)?;
             Some(capture)
@@ -657,8 +641,8 @@ async fn capture(
             None
         } else {
             return Err(bad(
-                "write = false: no file is written\n  try without file, snaplen, packets, \
-                            octets, rotate_*, ring and compress, or write = true",
+                "write = false: no file is written\n  try without the options of files, or \
+                            write = true",
             ));
         };
         let duration = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
@@ -675,7 +659,7 @@ async fn capture(
         )
         .with(options)?
         .command("squall serve");
-        if new.detached && !has_end(&session) && new.packets.is_none() && new.octets.is_none() {
+        if new.detached && !has_end(&session) && !ends {
             return Err(bad("a detached capture needs an end\n  try duration_s or packets, or a \
                             lease that is renewed"));
         }

@@ -9,8 +9,8 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use squall::{RunOptions, Session};
-use squall_control::recordings::{Recording, Recordings, Wanted};
-use squall_options::{CaptureOptions, Time};
+use squall_control::recordings::{Recording, Recordings};
+use squall_options::{CaptureOptions, Count, Time};
 use squall_profile::{Mode, PacketSource, Recompute};
 use squall_units::Nanos;
 
@@ -246,13 +246,13 @@ impl Server {
             ));
         }
         let filtered = service.filter(&filter);
-        let (rotate_packets, packets, ring) = match cyclic {
-            true => (Some(limit), None, Some(2)),
-            false => (None, Some(limit), None),
+        let snaplen = snaplen.filter(|&octets| octets > 0);
+        let (asked, most) = (CaptureOptions { snaplen, ..Default::default() }, Some(Count(limit)));
+        let asked = match cyclic {
+            true => CaptureOptions { rotate_packets: most, ring: Some(2), ..asked },
+            false => CaptureOptions { packets: most, ..asked },
         };
-        let capture =
-            CaptureOptions { snaplen, rotate_packets, packets, ring, ..CaptureOptions::default() };
-        let mut wanted = Wanted { ports: Vec::new(), filter: filtered, capture };
+        let mut opened = Vec::new();
         for &(port, sent) in &ports {
             if service == Service::Off {
                 let text = format!("port {port} is not in service mode: enable it first");
@@ -267,10 +267,15 @@ impl Server {
             }
             let (what, direction) = if sent { ("tx", "out") } else { ("rx", "in") };
             let address = format!("af_packet:{interface},direction={direction}");
-            wanted.ports.push((format!("{what}{port}"), address));
+            opened.push((format!("{what}{port}"), address));
         }
-        let recording =
-            self.captures.recordings.start(self.start.as_mut(), "trex capture", "trex", wanted)?;
+        let recording = self.captures.recordings.start(
+            self.start.as_mut(),
+            ("trex capture", "trex"),
+            opened,
+            filtered,
+            asked,
+        )?;
         Ok(Capture {
             recording,
             ports,
