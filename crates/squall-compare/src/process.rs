@@ -43,9 +43,9 @@ impl Program {
         cpu: Option<u32>,
         log: PathBuf,
     ) -> Result<Self, String> {
-        let said = |e| format!("{}: {e}", log.display());
-        let output = File::create(&log).map_err(said)?;
-        let again = output.try_clone().map_err(said)?;
+        let failed = |e| format!("{}: {e}", log.display());
+        let output = File::create(&log).map_err(failed)?;
+        let again = output.try_clone().map_err(failed)?;
         let mut command = Command::new(path);
         command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(again);
         let child =

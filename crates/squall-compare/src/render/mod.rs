@@ -46,7 +46,7 @@ pub trait ShownStep: Measured {
     /// The condition: a data set, a frame size.
     fn condition(&self) -> String;
 
-    /// What else is to be said of its rounds.
+    /// Further remarks on its rounds.
     fn remarks(&self) -> Vec<(Style, String)> {
         Vec::new()
     }
