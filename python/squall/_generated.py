@@ -588,7 +588,7 @@ class PortPacing:
     moved_s, lag_s : float
         Total delay of the port's clock by stalls, made up for or not, and how much of it was left
         at the last departure.
-    hurries_since_s : float or None
+    catching_up_since_s : float or None
         From then on the delay could not be made up for before the end, and frames left at up to
         twice the rate; None: never.
     uncertain_packets : int
@@ -604,7 +604,7 @@ class PortPacing:
     allowed: int
     moved_s: float
     lag_s: float
-    hurries_since_s: float | None
+    catching_up_since_s: float | None
     uncertain_packets: int
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
-__all__ = ["CaptureOptions", "CaptureSettings", "RunOptions"]
+__all__ = ["CaptureOptions", "CaptureSettings", "FlowOptions", "RunOptions"]
 
 
 class RunOptions(TypedDict, total=False):
@@ -47,7 +47,7 @@ class RunOptions(TypedDict, total=False):
         Keep receiving for this time after everything is sent [default: 200ms]
     filter : str
         Receive only frames that match EXPR (tcpdump's language): 'udp and port 5001'
-    received_flows : bool
+    received_flows : bool | FlowOptions
         Measure each received flow separately
     fingerprint : bool
         Add a hash of all frames to the report; their order does not change it
@@ -77,12 +77,39 @@ class RunOptions(TypedDict, total=False):
     receive: bool | None
     linger: float | str | datetime.timedelta | None
     filter: str | None
-    received_flows: bool | None
+    received_flows: bool | FlowOptions | None
     fingerprint: bool | None
     gap_bins: tuple[int, int] | str | None
     capture: str | os.PathLike[str] | CaptureOptions | None
     force: bool | None
     labels: str | os.PathLike[str] | None
+
+
+class FlowOptions(TypedDict, total=False):
+    """Options of the measurement of received flows.
+
+    Attributes
+    ----------
+    by : str
+        Measure separately by flow (addresses, protocol and ports), by source (source address), or
+        none (only the total) [default: flow]
+    limit : int
+        Measure at most this many flows in each receive queue; further ones are counted as one
+        [default: 10000]
+    sequence : str
+        Read sequence numbers of this kind, from the first packet on: squall, mgen, crude, trex,
+        iperf3, rtp or none; auto detects the kind first [default: auto]
+    interval : float | str | datetime.timedelta
+        Measure peak rates over intervals of this length [default: 100ms]
+    burst_gap : float | str | datetime.timedelta
+        Take frames that are at most this far apart as a burst [default: 10us]
+    """
+
+    by: str | None
+    limit: int | None
+    sequence: str | None
+    interval: float | str | datetime.timedelta | None
+    burst_gap: float | str | datetime.timedelta | None
 
 
 class CaptureSettings(TypedDict, total=False):
@@ -91,6 +118,7 @@ class CaptureSettings(TypedDict, total=False):
     snaplen: int | None
     packets: int | str | None
     octets: int | str | None
+    files: int | str | None
     format: str | None
     compress: str | None
     rotate_octets: int | str | None
@@ -100,6 +128,11 @@ class CaptureSettings(TypedDict, total=False):
     flush: bool | None
     buffer: int | str | None
     on_full: str | None
+    gso_frames: str | None
+    pre_trigger: float | str | datetime.timedelta | None
+    trigger: str | None
+    post_trigger: float | str | datetime.timedelta | None
+    print: str | None
 
 
 class CaptureOptions(CaptureSettings, total=False):
@@ -115,6 +148,8 @@ class CaptureOptions(CaptureSettings, total=False):
         Stop after N packets: 1000, 1M
     octets : int | str
         Stop before all files together have more bytes than this: 100MB
+    files : int | str
+        Stop when N files are full
     format : str
         Write files of this format: pcapng, pcap (nanoseconds) or pcap-us (microseconds) [default:
         by the name of the file]
@@ -136,7 +171,22 @@ class CaptureOptions(CaptureSettings, total=False):
     on_full : str
         When the buffer is full because the file is slower than the wire: drop-newest (lose new
         packets), drop-oldest (lose the packets that have waited longest), truncate[:OCTETS] (from
-        half full on, keep 128 octets of each packet) [default: drop-newest]
+        half full on, keep 128 octets of each packet), wait (leave the loss to the port) [default:
+        drop-newest]
+    gso_frames : str
+        GSO frames (several frames that the kernel or the NIC has joined): cut them into the frames
+        of the wire, or keep them [default: cut]
+    pre_trigger : float | str | datetime.timedelta
+        Write nothing until a trigger comes, then start this long before it, as far as the buffer
+        reaches back
+    trigger : str
+        Use the first packet that matches this expression (tcpdump's language) as the trigger
+        [default: the signal USR1]
+    post_trigger : float | str | datetime.timedelta
+        Stop this long after the trigger
+    print : str
+        Also show each packet in a line on standard output, which begins with a time: clock, date,
+        epoch, relative, delta or none; without a file, only show it
     """
 
     file: str | os.PathLike[str] | None

@@ -191,13 +191,13 @@ fn capture(folder: &Folder, way: Way) -> CaptureOptions {
     CaptureOptions {
         file: Some(file),
         format: Some(way.suffix.into()),
-        rotate_octets: way.rotate.octets,
-        rotate_packets: way.rotate.packets,
+        rotate_octets: way.rotate.octets.map(Octets),
+        rotate_packets: way.rotate.packets.map(Count),
         ring: way.rotate.ring,
         compress: way.compress.map(|method| method.suffix().into()),
         on_full: way.on_full.map(str::to_owned),
         snaplen: Some(way.snaplen).filter(|&octets| octets > 0),
-        buffer: Some(way.buffer).filter(|&octets| octets > 0),
+        buffer: Some(Octets(way.buffer)).filter(|octets| octets.0 > 0),
         ..CaptureOptions::default()
     }
 }

@@ -712,9 +712,7 @@ export interface TxReport {
   departure_error_ns: Distribution | null;
   /** Hash of all frames' octets, independent of their order, hexadecimal; only on request. */
   fingerprint: string | null;
-  /**
-   * Pacing of the port, all its sources together, for the verdict. `null` without a schedule.
-   */
+  /** Pacing of the port, all its sources together, for the verdict. `null` without a schedule. */
   pacing: PortPacing | null;
 }
 
@@ -766,7 +764,7 @@ export interface PortPacing {
    * From then on the delay could not be made up for before the end, and frames left at up to twice
    * the rate; `null`: never.
    */
-  hurries_since_s: number | null;
+  catching_up_since_s: number | null;
   /**
    * Frames received by flows on a port without receive timestamps: when their answers were due is
    * known only roughly.
@@ -1974,7 +1972,7 @@ export interface FieldView {
   help: string;
 }
 
-/** A mistake, and its place. */
+/** An error, and its place. */
 export interface Problem {
   /** Line of the text, from 1; 0 if there is no text, or no place in it. */
   line: number;
@@ -1983,7 +1981,7 @@ export interface Problem {
   /** The key, as in JSON: `stream[3].rate`; empty if it is not known. */
   path: string;
   message: string;
-  /** What was expected, what to try; one line each. */
+  /** The expected form and a suggestion; one line each. */
   details: string[];
   /** Wrong characters of a one-line text, from 0; the end is exclusive. */
   span: [number, number] | null;
@@ -2801,7 +2799,7 @@ export interface Template {
    * Options of the application; a list if an option is given several times. Options whose names end
    * in "_file" are files, relative to the profile.
    */
-  options?: Record<string, string | number | boolean | string[]>;
+  options?: Record<string, string | number | boolean | (string | number | boolean)[]>;
   /**
    * Instructions of the client, one per element: "send \"hello\\r\\n\"", "recv 100", "delay 10 ms"
    * ...
