@@ -135,12 +135,12 @@ pub struct Capture<I> {
     frames: I,
     buffer: Vec<u8>,
     at: usize,
-    begun: bool,
+    header_written: bool,
 }
 
 impl<I: Iterator<Item = Timed>> Capture<I> {
     pub fn new(frames: I) -> Self {
-        Capture { frames, buffer: Vec::new(), at: 0, begun: false }
+        Capture { frames, buffer: Vec::new(), at: 0, header_written: false }
     }
 }
 
@@ -151,8 +151,8 @@ impl<I: Iterator<Item = Timed>> Read for Capture<I> {
             self.buffer.clear();
             self.at = 0;
             let format = PcapFormat::default();
-            if !self.begun {
-                self.begun = true;
+            if !self.header_written {
+                self.header_written = true;
                 format.write_header(&mut self.buffer)?;
             }
             while self.buffer.len() < ROOM {

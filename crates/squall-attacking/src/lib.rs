@@ -52,7 +52,7 @@ pub use live::Live;
 pub use passage::Heard;
 pub use templates::list_templates;
 
-/// Errors, by who can fix them.
+/// Errors, by their cause: the user or the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The user: errors in the profile, each with its position.
@@ -579,13 +579,15 @@ pub fn list_evasions() -> String {
         let argument = help
             .argument
             .map_or_else(String::new, |of| format!("={} ({} to {})", of.name, of.least, of.most));
-        text +=
-            &format!("{}{argument}\n    {}\n    assumes: {}\n", help.name, help.does, help.assumes);
+        text += &format!(
+            "{}{argument}\n    {}\n    assumes: {}\n",
+            help.name, help.description, help.assumes
+        );
     }
     for variant in rules::all_variants() {
-        let (name, does) = (variant.name(), variant.does());
+        let (name, description) = (variant.name(), variant.description());
         text += &format!(
-            "{name}\n    HTTP: {does}\n    assumes: nothing; if the rule no longer matches, its \
+            "{name}\n    HTTP: {description}\n    assumes: nothing; if the rule no longer matches, its \
              attack is sent unchanged\n"
         );
     }
@@ -771,11 +773,11 @@ impl Prepared {
         // Without frames, only live attacks count.
         let live = self.live.as_ref().filter(|_| self.replays.is_empty()).map(Live::labeled);
         let leaves = |i: &usize| live.as_ref().is_none_or(|live| live.contains(i));
-        let begun = (0..self.labels.len())
+        let started = (0..self.labels.len())
             .filter(leaves)
             .map(|i| &self.labels[i])
             .filter(|label| label.begin <= end);
-        let mut labels: Vec<Label> = begun.cloned().collect();
+        let mut labels: Vec<Label> = started.cloned().collect();
         // A live answer may come later than planned.
         let late = if self.live.is_some() { Nanos(u64::MAX) } else { end };
         for label in labels.iter_mut().filter(|label| label.end > late) {

@@ -41,7 +41,7 @@ pub(crate) fn is_conversation(attack: &Attack) -> bool {
                 Shape { whole: false, pause_ns: 0, ..turn.shape.clone() } == Shape::default()
                     && !turn.octets.is_empty()
             });
-            let begun = match exchange.transport {
+            let transport_fits = match exchange.transport {
                 AttackTransport::Tcp => true,
                 // Longer datagrams would be fragmented, and the stack does not reassemble
                 // fragments.
@@ -51,7 +51,7 @@ pub(crate) fn is_conversation(attack: &Attack) -> bool {
                 }
                 AttackTransport::Segments | AttackTransport::Icmp | AttackTransport::Ip(_) => false,
             };
-            begun && usual && !exchange.same_address && !exchange.turns.is_empty()
+            transport_fits && usual && !exchange.same_address && !exchange.turns.is_empty()
         })
 }
 
@@ -204,7 +204,7 @@ impl Passages {
         }
     }
 
-    /// Those that left as frames, until `end`.
+    /// Adds the attacks that left as frames, until `end`.
     pub fn add_frames(&mut self, received: &Heard, labels: &[Label], end: Nanos) {
         for (label, passage) in received.attacks(labels, end) {
             self.report.as_frames += 1;

@@ -171,11 +171,11 @@ const OPTIONS: [(&str, &str); 7] = [
 pub fn list_templates() -> String {
     let mut text = String::new();
     for template in templates() {
-        text += &format!("{:<20} {}\n", template.name, template.does);
+        text += &format!("{:<20} {}\n", template.name, template.description);
     }
     text += "\nOptions (--option NAME=VALUE):\n";
-    for (name, does) in OPTIONS {
-        text += &format!("  {name:<18} {does}\n");
+    for (name, description) in OPTIONS {
+        text += &format!("  {name:<18} {description}\n");
     }
     text
 }

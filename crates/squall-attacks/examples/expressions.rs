@@ -35,7 +35,7 @@ fn main() {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
     Matches,
-    DoesNot,
+    NoMatch,
     NoText,
     Unread,
 }
@@ -72,11 +72,11 @@ fn try_one(pattern: &str, letters: &str) -> Outcome {
         Ok(Ok(true)) => Outcome::Matches,
         Ok(found) => {
             println!("{found:?} \"{}\"", text.escape_ascii());
-            Outcome::DoesNot
+            Outcome::NoMatch
         }
         Err(error) => {
             println!("{error}");
-            Outcome::DoesNot
+            Outcome::NoMatch
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct Help {
     pub name: &'static str,
     /// The number after `=`, if it takes one.
     pub argument: Option<Argument>,
-    pub does: &'static str,
+    pub description: &'static str,
     /// The assumption about the receiver or the path.
     pub assumes: &'static str,
     /// With its default number.
@@ -69,35 +69,35 @@ pub const EVASIONS: [Help; 18] = [
     Help {
         name: "segments",
         argument: octets(1),
-        does: "sends TCP payload in segments of this many octets",
+        description: "sends TCP payload in segments of this many octets",
         assumes: "nothing: it is plain TCP",
         usual: Evasion::Segments(8),
     },
     Help {
         name: "window",
         argument: octets(1),
-        does: "both ends offer an unscaled window of this many octets and acknowledge each segment",
+        description: "both ends offer an unscaled window of this many octets and acknowledge each segment",
         assumes: "nothing: it is plain TCP",
         usual: Evasion::Window(16),
     },
     Help {
         name: "reorder",
         argument: None,
-        does: "sends the last of two or more segments between two acknowledgments first",
+        description: "sends the last of two or more segments between two acknowledgments first",
         assumes: "the receiver keeps early segments (RFC 9293 §3.10.7.4)",
         usual: Evasion::Reorder,
     },
     Help {
         name: "duplicate",
         argument: None,
-        does: "sends each segment with data twice",
+        description: "sends each segment with data twice",
         assumes: "nothing: it is plain TCP",
         usual: Evasion::Duplicate,
     },
     Help {
         name: "overlap",
         argument: octets(1),
-        does: "begins each segment but the first with a copy of this many last octets of the \
+        description: "begins each segment but the first with a copy of this many last octets of the \
                previous one",
         assumes: "nothing: it is plain TCP",
         usual: Evasion::Overlap(4),
@@ -105,7 +105,7 @@ pub const EVASIONS: [Help; 18] = [
     Help {
         name: "overlap-first",
         argument: None,
-        does: "sends the second half of each segment first, then other octets in its place, then \
+        description: "sends the second half of each segment first, then other octets in its place, then \
                the first half",
         assumes: "the first copy of early octets counts: Linux, BSD, Windows",
         usual: Evasion::OverlapFirst,
@@ -113,7 +113,7 @@ pub const EVASIONS: [Help; 18] = [
     Help {
         name: "overlap-last",
         argument: None,
-        does: "sends other octets in place of all but the first of a segment, then the segment",
+        description: "sends other octets in place of all but the first of a segment, then the segment",
         assumes: "a segment that begins before an early one and covers it replaces it: Linux, BSD; \
                   not Windows",
         usual: Evasion::OverlapLast,
@@ -121,7 +121,7 @@ pub const EVASIONS: [Help; 18] = [
     Help {
         name: "ttl-decoy",
         argument: Some(Argument { name: "hops", least: 1, most: 255, step: 1 }),
-        does: "sends a decoy with other octets and this TTL before each segment",
+        description: "sends a decoy with other octets and this TTL before each segment",
         assumes: "the decoy does not reach the receiver: at least this many routers are between \
                   detector and receiver",
         usual: Evasion::TtlDecoy(1),
@@ -129,28 +129,28 @@ pub const EVASIONS: [Help; 18] = [
     Help {
         name: "checksum-decoy",
         argument: None,
-        does: "sends a decoy with other octets and a wrong TCP checksum before each segment",
+        description: "sends a decoy with other octets and a wrong TCP checksum before each segment",
         assumes: "the receiver or its NIC verifies checksums",
         usual: Evasion::ChecksumDecoy,
     },
     Help {
         name: "rst-decoy",
         argument: None,
-        does: "sends a RST with a sequence number far outside the window before each segment",
+        description: "sends a RST with a sequence number far outside the window before each segment",
         assumes: "the receiver accepts a RST only inside the window (RFC 5961 §3)",
         usual: Evasion::RstDecoy,
     },
     Help {
         name: "fin-decoy",
         argument: None,
-        does: "sends a FIN with a sequence number far outside the window before each segment",
+        description: "sends a FIN with a sequence number far outside the window before each segment",
         assumes: "the receiver accepts a FIN only inside the window (RFC 9293 §3.10.7.4)",
         usual: Evasion::FinDecoy,
     },
     Help {
         name: "paws-decoy",
         argument: None,
-        does: "sends a decoy with other octets and an old timestamp before each segment; all \
+        description: "sends a decoy with other octets and an old timestamp before each segment; all \
                segments have timestamps",
         assumes: "the receiver drops old timestamps (RFC 7323 §5)",
         usual: Evasion::PawsDecoy,
@@ -158,7 +158,7 @@ pub const EVASIONS: [Help; 18] = [
     Help {
         name: "fragments",
         argument: PIECES,
-        does: "sends each IP packet with data in fragments that carry this many octets",
+        description: "sends each IP packet with data in fragments that carry this many octets",
         assumes: "fragments reach the receiver and are reassembled: no filter in between drops \
                   small ones (RFC 1858)",
         usual: Evasion::Fragments(24),
@@ -166,14 +166,14 @@ pub const EVASIONS: [Help; 18] = [
     Help {
         name: "fragments-reversed",
         argument: PIECES,
-        does: "like fragments, but sends the last fragment first",
+        description: "like fragments, but sends the last fragment first",
         assumes: "the same as fragments",
         usual: Evasion::FragmentsReversed(24),
     },
     Help {
         name: "fragments-duplicate",
         argument: PIECES,
-        does: "like fragments, but sends each one except the last twice",
+        description: "like fragments, but sends each one except the last twice",
         assumes: "the same as fragments; exact copies of fragments are accepted: Linux except \
                   4.19 to 4.20",
         usual: Evasion::FragmentsDuplicate(24),
@@ -181,7 +181,7 @@ pub const EVASIONS: [Help; 18] = [
     Help {
         name: "fragments-overlap",
         argument: PIECES,
-        does: "like fragments, but each one except the last also carries a copy of the first eight \
+        description: "like fragments, but each one except the last also carries a copy of the first eight \
                octets of the next",
         assumes: "the same as fragments; fragments may overlap: not Linux 4.19 or later, and never \
                   with IPv6 (RFC 5722)",
@@ -190,14 +190,14 @@ pub const EVASIONS: [Help; 18] = [
     Help {
         name: "ipv4-options",
         argument: None,
-        does: "adds four no-operation options to each IPv4 header",
+        description: "adds four no-operation options to each IPv4 header",
         assumes: "packets with options reach the receiver: many routers drop them (RFC 7126)",
         usual: Evasion::Ipv4Options,
     },
     Help {
         name: "ipv6-extensions",
         argument: None,
-        does: "adds an empty hop-by-hop and destination options header to each IPv6 packet",
+        description: "adds an empty hop-by-hop and destination options header to each IPv6 packet",
         assumes: "packets with extension headers reach the receiver: many routers drop them (RFC \
                   7872)",
         usual: Evasion::Ipv6Extensions,

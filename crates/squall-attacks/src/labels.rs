@@ -301,15 +301,15 @@ fn record(text: &str, columns: &[usize]) -> Result<Label, (usize, String)> {
             format!("found {} fields, expected {} as in the header", fields.len(), columns.len()),
         ));
     }
-    let nobody = IpAddr::from([0; 4]);
+    let no_address = IpAddr::from([0; 4]);
     let mut label = Label {
         attack: 0,
         begin: Nanos::ZERO,
         end: Nanos::ZERO,
         protocol: 0,
-        source: nobody,
+        source: no_address,
         source_port: 0,
-        destination: nobody,
+        destination: no_address,
         destination_port: 0,
         kind: Kind::Benign,
         gid: 0,

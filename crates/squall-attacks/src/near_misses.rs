@@ -3,7 +3,7 @@
 //! An engine that alerts on one has a false positive. Near misses derive from a [`Solution`] by a
 //! change of data that an option of the rule requires, a letter by a letter, so that the message
 //! stays valid. The examiner must confirm that the rule matches nowhere in the conversation. If the
-//! required data also occurs elsewhere in the dialog (such as MAIL FROM), all occurrences are
+//! required data also occurs in other parts of the dialog (such as MAIL FROM), all occurrences are
 //! changed.
 
 use squall_rules::{Content, Operation, PacketTest, Rule, RuleSet};

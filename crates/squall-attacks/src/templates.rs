@@ -50,7 +50,7 @@ pub enum Class {
 pub struct Template {
     pub name: &'static str,
     pub class: Class,
-    pub does: &'static str,
+    pub description: &'static str,
     /// Default ports. Empty if the protocol has none.
     pub ports: &'static [u16],
     /// Default time from one conversation to the next.
@@ -111,7 +111,7 @@ pub static TEMPLATES: [Template; 15] = [
     Template {
         name: "udp-scan",
         class: Class::Scan,
-        does: "an empty datagram to each port of each server, unanswered",
+        description: "an empty datagram to each port of each server, unanswered",
         ports: &[53, 69, 123, 137, 161, 500, 514, 1434, 1900, 5353],
         gap: Nanos(10 * MS),
         make: |_, _| vec![Turn::new(End::Client, Octets::new())],
@@ -120,7 +120,7 @@ pub static TEMPLATES: [Template; 15] = [
     Template {
         name: "ping-sweep",
         class: Class::Scan,
-        does: "an echo request to each server, which is answered",
+        description: "an echo request to each server, which is answered",
         ports: &[],
         gap: Nanos(10 * MS),
         make: |_, n| {
@@ -169,7 +169,7 @@ pub static TEMPLATES: [Template; 15] = [
     Template {
         name: "ssh-brute-force",
         class: Class::BruteForce,
-        does: "SSH connections that exchange versions and key methods, and end; no password is \
+        description: "SSH connections that exchange versions and key methods, and end; no password is \
                visible",
         ports: &[22],
         gap: Nanos(500 * MS),
@@ -179,7 +179,7 @@ pub static TEMPLATES: [Template; 15] = [
     Template {
         name: "ftp-brute-force",
         class: Class::BruteForce,
-        does: "FTP sessions, each with a different password, which is refused",
+        description: "FTP sessions, each with a different password, which is refused",
         ports: &[21],
         gap: Nanos(500 * MS),
         make: |p, n| {
@@ -199,7 +199,7 @@ pub static TEMPLATES: [Template; 15] = [
     Template {
         name: "http-brute-force",
         class: Class::BruteForce,
-        does: "HTTP requests with basic authentication, each with a different password, answered \
+        description: "HTTP requests with basic authentication, each with a different password, answered \
                by 401",
         ports: &[80],
         gap: Nanos(200 * MS),
@@ -229,7 +229,7 @@ pub static TEMPLATES: [Template; 15] = [
     Template {
         name: "telnet-brute-force",
         class: Class::BruteForce,
-        does: "telnet sessions, each with a different password, which is refused",
+        description: "telnet sessions, each with a different password, which is refused",
         ports: &[23],
         gap: Nanos(500 * MS),
         make: |p, n| {
@@ -257,7 +257,7 @@ pub static BEACONS: [Template; 2] = [
     Template {
         name: "http-beacon",
         class: Class::Beacon,
-        does: "short HTTP requests from one client at intervals, with very short answers",
+        description: "short HTTP requests from one client at intervals, with very short answers",
         ports: &[80],
         gap: Nanos(60_000 * MS),
         make: |p, n| {
@@ -285,7 +285,7 @@ pub static BEACONS: [Template; 2] = [
     Template {
         name: "dns-tunnel",
         class: Class::Beacon,
-        does: "DNS questions for long random names in one domain, with TXT answers",
+        description: "DNS questions for long random names in one domain, with TXT answers",
         ports: &[53],
         gap: Nanos(1_000 * MS),
         make: |p, n| {
@@ -506,7 +506,7 @@ const MAX_PAYLOAD: u16 = 1400;
 
 const fn scan(
     name: &'static str,
-    does: &'static str,
+    description: &'static str,
     make: fn(&Parameters, u64) -> Vec<Turn>,
 ) -> Template {
     const PORTS: &[u16] = &[
@@ -516,7 +516,7 @@ const fn scan(
     Template {
         name,
         class: Class::Scan,
-        does,
+        description,
         ports: PORTS,
         gap: Nanos(10 * MS),
         make,
@@ -526,12 +526,12 @@ const fn scan(
 
 const fn flood(
     name: &'static str,
-    does: &'static str,
+    description: &'static str,
     ports: &'static [u16],
     transport: Transport,
     make: fn(&Parameters, u64) -> Vec<Turn>,
 ) -> Template {
-    Template { name, class: Class::Flood, does, ports, gap: Nanos(MS), make, transport }
+    Template { name, class: Class::Flood, description, ports, gap: Nanos(MS), make, transport }
 }
 
 /// Ports of IANA's dynamic range (RFC 6335 §6). All are used once before any is reused.

@@ -305,7 +305,7 @@ impl<'a> CompiledRule<'a> {
                 && is(destination, source, [self.any_port[1], self.any_port[0]]))
     }
 
-    /// Whether the detected protocol is the one that the rule requires.
+    /// Whether the detected protocol satisfies the rule.
     pub fn matches_application(&self, detected: Option<Application>) -> bool {
         self.application.is_none_or(|required| {
             detected.is_some_and(|detected| protocol_matches(detected, required))

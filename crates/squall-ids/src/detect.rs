@@ -69,7 +69,7 @@ impl Stream {
 /// A match of a rule, by its index in the engine.
 struct Match {
     place: u32,
-    /// Of several transactions, alerts for later ones come first.
+    /// Alerts of later transactions come first.
     transaction: usize,
     of_flow: bool,
 }
@@ -311,11 +311,11 @@ impl Engine<'_> {
         for index in 0..count {
             let transaction = &flow.transactions[index];
             let fingerprint = Some(fingerprint(transaction));
-            let news = flow.inspected[index].fingerprint[from as usize] != fingerprint;
-            if !news && stream.is_none() && !context.last {
+            let changed = flow.inspected[index].fingerprint[from as usize] != fingerprint;
+            if !changed && stream.is_none() && !context.last {
                 continue;
             }
-            // Bit sets of the buffers present: of this direction, and of either.
+            // Bit sets of the buffers present: in this direction, and in either.
             let (mut present, mut of_either) = ([0u64; 4], [0u64; 4]);
             if let Some(prefilter) = &mut self.prefilter {
                 prefilter.begin();
@@ -334,7 +334,7 @@ impl Engine<'_> {
                     continue;
                 }
                 let rule = self.rules[place as usize];
-                if !news && rule.payload.is_empty() {
+                if !changed && rule.payload.is_empty() {
                     continue;
                 }
                 let transaction = &flow.transactions[index];

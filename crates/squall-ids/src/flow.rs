@@ -106,7 +106,7 @@ impl Flow {
     }
 
     /// Whether a transaction has new data from `from` that was not inspected.
-    pub fn has_news(&self, from: End) -> bool {
+    pub fn has_new_data(&self, from: End) -> bool {
         self.transactions.iter().enumerate().any(|(index, transaction)| {
             self.inspected.get(index).and_then(|inspected| inspected.fingerprint[from as usize])
                 != Some(fingerprint(transaction))

@@ -327,7 +327,7 @@ impl Matcher<'_> {
     }
 
     /// Reads a number from `count` octets at `at`. Returns it with the octets consumed; `None` if
-    /// there is no number. A count of 0 gives 0, or with digits reads all that follow, like
+    /// there is no number. A count of 0 gives 0, or with digits reads to the end, like
     /// strtoull.
     fn read(&self, reading: Reading, at: usize, count: usize) -> Option<(u64, usize)> {
         let octets = match (reading.digits, count) {

@@ -443,7 +443,7 @@ impl<'a> Engine<'a> {
             if let Some(session) = &mut flow.session {
                 context.stream = Window::of(session, from, true);
             }
-            if context.stream.is_some() || flow.has_news(from) {
+            if context.stream.is_some() || flow.has_new_data(from) {
                 self.evaluate(&packet, Some(&mut flow), context, true);
             }
         }

@@ -255,7 +255,7 @@ impl Decoder<'_> {
                     packet.fragment_bits = (field & 1) as u8;
                     packet.protocol = extension[0];
                     if field & 0xfff9 == 0 {
-                        // An atomic fragment (RFC 6946): offset 0 and no more fragments.
+                        // An atomic fragment (RFC 6946): offset 0 without a successor.
                         rest = data;
                         continue;
                     }

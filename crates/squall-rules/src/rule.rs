@@ -355,7 +355,7 @@ fn is_end(text: &str) -> bool {
 /// Splits `text` at white space. A list in brackets is one word.
 fn words(text: &str) -> Vec<Range<usize>> {
     let mut words = vec![];
-    let mut begun = None;
+    let mut start = None;
     let mut depth = 0i64;
     for (at, c) in text.char_indices() {
         match c {
@@ -363,16 +363,16 @@ fn words(text: &str) -> Vec<Range<usize>> {
             ']' => depth -= 1,
             _ => {}
         }
-        match begun {
+        match start {
             Some(first) if c.is_whitespace() && depth <= 0 => {
                 words.push(first..at);
-                begun = None;
+                start = None;
             }
-            None if !c.is_whitespace() => begun = Some(at),
+            None if !c.is_whitespace() => start = Some(at),
             _ => {}
         }
     }
-    words.extend(begun.map(|first| first..text.len()));
+    words.extend(start.map(|first| first..text.len()));
     words
 }
 

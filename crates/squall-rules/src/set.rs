@@ -353,8 +353,8 @@ impl<'a> Lines<'a> {
     fn next_logical(&mut self) -> Option<(u32, Line<'a>)> {
         let line = self.next_line()?;
         let number = self.number;
-        if let Some(begun) = line.trim_end().strip_suffix('\\') {
-            let mut joined = begun.to_owned();
+        if let Some(start) = line.trim_end().strip_suffix('\\') {
+            let mut joined = start.to_owned();
             while let Some(line) = self.next_line() {
                 let Some(more) = line.trim_end().strip_suffix('\\') else {
                     joined.push_str(line);

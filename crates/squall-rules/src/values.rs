@@ -4,7 +4,7 @@ use crate::Numbers;
 use crate::rule::{Parsed, bad, unsupported};
 use crate::set::quoted;
 
-/// Names that stand for numbers.
+/// Names for numbers.
 pub(crate) type Names = &'static [(&'static str, u64)];
 
 /// Parses a set of numbers up to `most`: `5`, `=5`, `!5`, `>5`, `>=5`, `<5`, `<=5`, `!=5`, `!1-9`,

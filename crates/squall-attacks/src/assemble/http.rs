@@ -814,7 +814,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalized: bool) -> Result
     }
     let token = bytes.iter().take_while(|&&octet| is_token(octet)).count();
     let (name, rest) = bytes.split_at(token);
-    let stands = match rest {
+    let is_complete = match rest {
         [] => open && (!first || is_name(name)),
         // Without a value, engines present a blank after the colon.
         [b':'] => open || !normalized,
@@ -825,7 +825,7 @@ fn complete(piece: &Octets, first: bool, open: bool, normalized: bool) -> Result
         _ => false,
     } && !name.is_empty();
     let mut octets;
-    if stands {
+    if is_complete {
         octets = piece.clone();
         if rest.is_empty() {
             let whole = USUAL.iter().find(|usual| {
@@ -1136,8 +1136,9 @@ fn length(
             .take_while(|octet| octet.is_ascii_whitespace())
             .count()
             + colon;
-        let ours = line.octets.origins()[value..].iter().all(|&origin| origin == Origin::Framing);
-        if ours {
+        let is_default =
+            line.octets.origins()[value..].iter().all(|&origin| origin == Origin::Framing);
+        if is_default {
             let mut octets = line.octets.slice(0..colon);
             // The blank may be required.
             let blank = line.octets.bytes().get(colon) == Some(&b' ');

@@ -29,7 +29,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     let code = other(parts, "krb5_err_code", &[], 255)?;
     let weak = other(parts, "krb5.weak_encryption", &[1, 0], 1)? == Some(1);
     let kind = kind.map_or(if code.is_some() { ERROR } else { 11 }, |kind| kind as u8);
-    let asks = Asked {
+    let exchange = TicketExchange {
         client: principal(1, &names(parts, Buffer::Krb5ClientName, "user")),
         server: principal(2, &names(parts, Buffer::Krb5ServerName, "krbtgt/EXAMPLE.COM")),
         encryption: if weak { RC4 } else { AES256 },
@@ -37,10 +37,10 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         answered: payload(parts, End::Server),
     };
     let (request, response) = match kind {
-        AS_REQ | 11 => (asks.request(AS_REQ), asks.reply(11)),
-        TGS_REQ | 13 => (asks.request(TGS_REQ), asks.reply(13)),
-        AP_REQ | 15 => (asks.use_of_ticket(), asks.answer_to_use()),
-        ERROR => (asks.request(AS_REQ), asks.error(code.unwrap_or(6) as u8)),
+        AS_REQ | 11 => (exchange.request(AS_REQ), exchange.reply(11)),
+        TGS_REQ | 13 => (exchange.request(TGS_REQ), exchange.reply(13)),
+        AP_REQ | 15 => (exchange.use_of_ticket(), exchange.answer_to_use()),
+        ERROR => (exchange.request(AS_REQ), exchange.error(code.unwrap_or(6) as u8)),
         other => return Err(Impossible(format!("no Kerberos message has type {other}"))),
     };
     let framed = |octets: Octets| -> Result<Octets, Impossible> {
@@ -63,7 +63,7 @@ fn names(parts: &Parts, buffer: Buffer, usual: &str) -> Vec<Octets> {
     all
 }
 
-struct Asked {
+struct TicketExchange {
     client: Octets,
     server: Octets,
     encryption: u8,
@@ -71,7 +71,7 @@ struct Asked {
     answered: Option<Octets>,
 }
 
-impl Asked {
+impl TicketExchange {
     fn request(&self, kind: u8) -> Octets {
         let body = sequence([
             node(0xa0, [plain(3, &[0, 0x40, 0x81, 0, 0x10])]),

@@ -108,7 +108,7 @@ impl Style {
 pub enum Lines {
     #[default]
     Usual,
-    /// Those that the standard requires.
+    /// Only lines that the standard requires.
     Few,
     /// None.
     None,

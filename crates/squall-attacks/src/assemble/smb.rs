@@ -29,7 +29,7 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
         }
     }
     for from in [End::Client, End::Server] {
-        // Send a payload that is a message as it is.
+        // Send a payload that is a complete message unchanged.
         if let Some(payload) = payload(parts, from).filter(is_message) {
             session.turns.push(Turn::new(from, payload));
         }

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_is_normalised_as_libhtp_does() {
+    fn a_uri_is_normalized_as_in_libhtp() {
         for (raw, normalized) in [
             ("/a/b/c/./../../g", "/a/g"),
             ("mid/content=5/../6", "mid/6"),

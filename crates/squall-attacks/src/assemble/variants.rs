@@ -66,7 +66,7 @@ impl Variant {
 
 impl Variant {
     /// Description for help texts.
-    pub fn does(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Variant::EscapedUri => "escapes letters, digits and dots of the URI: %41",
             Variant::EscapedUriUnicode => "escapes letters of the URI's path as %u0041",

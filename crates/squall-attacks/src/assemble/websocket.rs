@@ -27,12 +27,13 @@ pub(super) fn conversation(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
     });
     let key = other(parts, "websocket.mask", &[u32::from_be_bytes(KEY).into()], u32::MAX.into())?;
     let key = key.map_or(KEY, |key| (key as u32).to_be_bytes());
-    let ask = "GET /chat HTTP/1.1\r\nHost: www.example.com\r\nUpgrade: websocket\r\nConnection: \
+    let request = "GET /chat HTTP/1.1\r\nHost: www.example.com\r\nUpgrade: websocket\r\nConnection: \
                Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: \
                13\r\n\r\n";
-    let agree = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: \
+    let response = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: \
                  Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
-    let mut turns = vec![Turn::new(End::Client, ask.into()), Turn::new(End::Server, agree.into())];
+    let mut turns =
+        vec![Turn::new(End::Client, request.into()), Turn::new(End::Server, response.into())];
     for from in [End::Client, End::Server] {
         let payload =
             parts.get(Buffer::WebSocketPayload, from).cloned().or_else(|| payload(parts, from));

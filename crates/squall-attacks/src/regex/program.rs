@@ -54,20 +54,20 @@ pub(super) enum Instruction {
         or_none: bool,
     },
     /// The instructions up to `LookDone` are overlaid on the text from here on.
-    LookAhead,
+    Lookahead,
     /// The instructions up to `LookDone` end here. Gives their length.
-    LookBehind {
+    Lookbehind {
         least: usize,
         most: usize,
     },
     LookDone {
-        is_behind: bool,
+        is_lookbehind: bool,
     },
     /// The instructions up to `next`, which end with `NotDone`, must not match here.
-    NotAhead {
+    NegativeLookahead {
         next: Place,
     },
-    NotBehind {
+    NegativeLookbehind {
         least: usize,
         most: usize,
         next: Place,
@@ -99,7 +99,7 @@ pub(super) struct Program {
 }
 
 /// Longest variable lookbehind to try.
-const MAX_LOOK_BEHIND_LEN: usize = 255;
+const MAX_LOOKBEHIND_LEN: usize = 255;
 
 pub(super) fn compile(syntax: &Syntax) -> Program {
     let mut compiler = Compiler {
@@ -158,11 +158,11 @@ impl Compiler {
                 self.push(Instruction::Return(*group));
             }
             Node::CaptureOf(group, node, wanted) => {
-                self.push(Instruction::LookAhead);
+                self.push(Instruction::Lookahead);
                 for byte in wanted {
                     self.push(Instruction::Set(ByteSet::of(*byte), Some(*byte)));
                 }
-                self.push(Instruction::LookDone { is_behind: false });
+                self.push(Instruction::LookDone { is_lookbehind: false });
                 self.push(Instruction::Open(*group));
                 self.node(node);
                 self.push(Instruction::Close(*group));
@@ -255,9 +255,9 @@ impl Compiler {
         let (least, most) = if ahead {
             (0, 0)
         } else {
-            (least_length(node), most_length(node).unwrap_or(MAX_LOOK_BEHIND_LEN))
+            (least_length(node), most_length(node).unwrap_or(MAX_LOOKBEHIND_LEN))
         };
-        let (least, most) = (least.min(MAX_LOOK_BEHIND_LEN), most.min(MAX_LOOK_BEHIND_LEN));
+        let (least, most) = (least.min(MAX_LOOKBEHIND_LEN), most.min(MAX_LOOKBEHIND_LEN));
         self.program.looks_back = self.program.looks_back.max(most + 1);
         if negative {
             let head = self.push(Instruction::Fail);
@@ -265,18 +265,18 @@ impl Compiler {
             self.push(Instruction::NotDone);
             let next = self.here();
             self.program.code[head] = if ahead {
-                Instruction::NotAhead { next }
+                Instruction::NegativeLookahead { next }
             } else {
-                Instruction::NotBehind { least, most, next }
+                Instruction::NegativeLookbehind { least, most, next }
             };
         } else {
             self.push(if ahead {
-                Instruction::LookAhead
+                Instruction::Lookahead
             } else {
-                Instruction::LookBehind { least, most }
+                Instruction::Lookbehind { least, most }
             });
             self.node(node);
-            self.push(Instruction::LookDone { is_behind: !ahead });
+            self.push(Instruction::LookDone { is_lookbehind: !ahead });
         }
     }
 

@@ -168,7 +168,7 @@ struct State {
     pos: usize,
     /// Number of strings written, and octets of the next one.
     held: usize,
-    begun: usize,
+    partial: usize,
     held_end: usize,
 }
 
@@ -209,7 +209,7 @@ struct Not {
     at: Place,
     pos: usize,
     /// For a lookbehind, the range of its length.
-    look_behind: Option<(usize, usize)>,
+    lookbehind: Option<(usize, usize)>,
 }
 
 struct Writer<'p> {
@@ -284,7 +284,7 @@ impl<'p> Writer<'p> {
             held_at: Vec::new(),
             trail: Vec::new(),
             choice_points: Vec::new(),
-            now: State { at: 0, pos: start, held: 0, begun: 0, held_end: lead },
+            now: State { at: 0, pos: start, held: 0, partial: 0, held_end: lead },
         }
     }
 
@@ -306,7 +306,7 @@ impl<'p> Writer<'p> {
 
     /// Whether the instructions from `at` match the text from `pos`, up to `end` if given.
     fn matches(&mut self, at: Place, pos: usize, end: Option<usize>) -> bool {
-        self.now = State { at, pos, held: 0, begun: 0, held_end: 0 };
+        self.now = State { at, pos, held: 0, partial: 0, held_end: 0 };
         let mut option = 0;
         loop {
             match self.step(option) {
@@ -440,12 +440,12 @@ impl<'p> Writer<'p> {
             Instruction::Assert(assertion) => self.assert(*assertion, option),
             Instruction::NextIs { set, or_none } => self.next_is(self.now.pos, *set, *or_none),
             Instruction::PreviousIs { set, or_none } => self.previous_is(*set, *or_none),
-            Instruction::LookAhead => {
+            Instruction::Lookahead => {
                 self.looks.push(self.now.pos);
                 self.trail.push(Undo::PushedLook);
                 true
             }
-            Instruction::LookBehind { least, most } => {
+            Instruction::Lookbehind { least, most } => {
                 if least + (option as usize) < *most {
                     self.or_else(option + 1);
                 }
@@ -456,19 +456,19 @@ impl<'p> Writer<'p> {
                 self.now.pos = pos;
                 true
             }
-            Instruction::LookDone { is_behind } => {
+            Instruction::LookDone { is_lookbehind } => {
                 let Some(pos) = self.looks.pop() else { return Step::Failed };
                 self.trail.push(Undo::PoppedLook(pos));
-                let held = !is_behind || self.now.pos == pos;
+                let held = !is_lookbehind || self.now.pos == pos;
                 self.now.pos = pos;
                 held
             }
-            Instruction::NotAhead { next } => {
+            Instruction::NegativeLookahead { next } => {
                 self.not(None);
                 self.now.at = *next;
                 return Step::On;
             }
-            Instruction::NotBehind { least, most, next } => {
+            Instruction::NegativeLookbehind { least, most, next } => {
                 self.not(Some((*least, *most)));
                 self.now.at = *next;
                 return Step::On;
@@ -521,10 +521,10 @@ impl<'p> Writer<'p> {
         Step::On
     }
 
-    fn not(&mut self, look_behind: Option<(usize, usize)>) {
+    fn not(&mut self, lookbehind: Option<(usize, usize)>) {
         // A negative lookaround nested in another is ignored.
         if !self.frozen {
-            self.nots.push(Not { at: self.now.at + 1, pos: self.now.pos, look_behind });
+            self.nots.push(Not { at: self.now.at + 1, pos: self.now.pos, lookbehind });
             self.trail.push(Undo::Not);
         }
     }
@@ -615,7 +615,7 @@ impl<'p> Writer<'p> {
     fn may_go_on(&self) -> bool {
         let length = self.now.pos - self.lead;
         self.frozen
-            || self.now.begun > 0
+            || self.now.partial > 0
             || self.now.held < self.constraints.holds.len()
             || length < self.constraints.canvas.len()
             || length < self.constraints.least
@@ -625,7 +625,7 @@ impl<'p> Writer<'p> {
 
     /// Whether another iteration is preferred.
     fn should_go_on(&self, counter: usize, class: Option<ByteSet>) -> bool {
-        if self.frozen || self.now.begun > 0 {
+        if self.frozen || self.now.partial > 0 {
             return false;
         }
         let length = self.now.pos - self.lead;
@@ -651,7 +651,7 @@ impl<'p> Writer<'p> {
         mix(self.now.at);
         mix(self.now.pos);
         mix(self.now.held);
-        mix(self.now.begun);
+        mix(self.now.partial);
         mix(self.now.held_end);
         mix(self.frames.len());
         self.frames.iter().for_each(|frame| mix(frame.back));
@@ -665,12 +665,12 @@ impl<'p> Writer<'p> {
         let (mut set, mut hint) = (set, hint);
         if !self.frozen && self.looks.is_empty() {
             let holds = self.constraints.holds;
-            if self.now.begun > 0 {
+            if self.now.partial > 0 {
                 let held = &holds[self.now.held];
-                let byte = held.bytes[self.now.begun];
+                let byte = held.bytes[self.now.partial];
                 set = set.and(ByteSet::letter(byte, held.nocase));
                 hint = Some(byte);
-                self.now.begun += 1;
+                self.now.partial += 1;
             } else if let Some(held) = holds.get(self.now.held)
                 && option == 0
                 && self.fits_gap(held)
@@ -681,11 +681,11 @@ impl<'p> Writer<'p> {
                 hint = Some(held.bytes[0]);
                 self.held_at.push(self.now.pos);
                 self.trail.push(Undo::HeldAt);
-                self.now.begun = 1;
+                self.now.partial = 1;
             }
-            if holds.get(self.now.held).is_some_and(|held| self.now.begun == held.bytes.len()) {
+            if holds.get(self.now.held).is_some_and(|held| self.now.partial == held.bytes.len()) {
                 self.now.held += 1;
-                self.now.begun = 0;
+                self.now.partial = 0;
                 self.now.held_end = self.now.pos + 1;
                 self.skip_empty_holds();
             }
@@ -864,7 +864,7 @@ impl<'p> Writer<'p> {
             let pos = self.now.pos;
             // A required string may extend through here, as through any other octet; then it is
             // required here too.
-            let option = u32::from(self.now.begun == 0);
+            let option = u32::from(self.now.partial == 0);
             if !self.take(set, cell.hint, option) {
                 return false;
             }
@@ -882,9 +882,9 @@ impl<'p> Writer<'p> {
         let match_start = self.keep.unwrap_or(start);
         // A required string may extend beyond the match.
         let mut after = match_end;
-        if self.now.begun > 0 {
+        if self.now.partial > 0 {
             let held = &self.constraints.holds[self.now.held];
-            for byte in &held.bytes[self.now.begun..] {
+            for byte in &held.bytes[self.now.partial..] {
                 if !self.put(after, ByteSet::letter(*byte, held.nocase), Some(*byte)) {
                     return None;
                 }
@@ -1057,7 +1057,7 @@ impl<'p> Writer<'p> {
         matcher.steps = self.steps;
         let mut refused = true;
         for not in &self.nots {
-            let (starts, end) = match not.look_behind {
+            let (starts, end) = match not.lookbehind {
                 None => (not.pos..=not.pos, None),
                 Some((least, most)) => {
                     (not.pos.saturating_sub(most)..=not.pos.saturating_sub(least), Some(not.pos))

@@ -39,7 +39,7 @@ pub struct Alert {
     pub source_port: u16,
     pub destination: IpAddr,
     pub destination_port: u16,
-    /// Number of alerts that the line stands for.
+    /// Number of alerts that the line represents.
     pub count: u64,
     pub flow: Option<u64>,
     /// The engine's name of the application protocol.
@@ -322,9 +322,9 @@ impl Draft {
             rev: 0,
             msg: String::new(),
             protocol: None,
-            source: NOBODY,
+            source: NO_ADDRESS,
             source_port: 0,
-            destination: NOBODY,
+            destination: NO_ADDRESS,
             destination_port: 0,
             count: 1,
             flow: None,
@@ -399,7 +399,7 @@ impl Draft {
     }
 }
 
-const NOBODY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+const NO_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 
 /// `None` if the year is neither in the text nor given.
 fn time(text: &str, year: Option<i64>) -> Result<Option<Nanos>, String> {
@@ -498,7 +498,7 @@ fn json(text: &str, year: Option<i64>) -> Result<Option<Alert>, Bad> {
     };
     let address = |text: &Option<Cow<'_, str>>| match text {
         Some(text) => text.parse().map_err(|_| (1, format!("found {text:?}, expected an address"))),
-        None => Ok(NOBODY),
+        None => Ok(NO_ADDRESS),
     };
     let port = |port: &Option<serde_json::Value>| {
         port.as_ref().and_then(|p| p.as_u64()).unwrap_or(0) as u16

@@ -1,8 +1,8 @@
 //! Compares an engine's alerts with the traffic sent: labels and alerts in, a [`Score`] out.
 //!
 //! An alert belongs to the conversation with its addresses, ports and protocol, in either
-//! direction. If several match, it belongs to the one that started last before it; without times,
-//! to the first that is still owed an alert. Ports are ignored for protocols without them, and in
+//! direction. If several match, it belongs to the last that started before it; without times, to the
+//! first that is still owed an alert. Ports are ignored for protocols without them, and in
 //! alerts without them (on a fragment, for example).
 
 pub mod alerts;
@@ -303,7 +303,7 @@ impl Scorer {
             credit(&labels[i], seen, alert, alert.count, Some(at), &mut self.others);
             return;
         }
-        // Assign to each label in order as many alerts as it is owed, and the rest to the last.
+        // Assign to each label in order the number of alerts that it owes, and the rest to the last.
         let next = self.next.entry((list[0], alert.sid)).or_default();
         let mut left = alert.count;
         while left > 0 {
@@ -337,7 +337,7 @@ impl Scorer {
         })
     }
 
-    /// Moves alerts in earlier conversations of an attack to the one that owes the alert, since
+    /// Moves alerts in earlier conversations of an attack to the conversation that owes the alert, since
     /// engines may count events differently.
     fn merge_conversations(&mut self) {
         let of_rule = |label: &Label| label.kind == Kind::Attack && label.sid != 0;

@@ -222,11 +222,11 @@ impl Setters {
 /// The cost of a setter: another protocol, an alert of its own, many steps.
 fn effort(rule: &Rule, setter: &Rule) -> (bool, bool, bool, usize) {
     let of = plan::applications(rule);
-    let theirs = plan::applications(setter);
+    let of_setter = plan::applications(setter);
     let steps: usize = setter.inspections.iter().map(|inspection| inspection.steps.len()).sum();
     let needs =
         setter.bits.iter().any(|bits| matches!(bits.is, Bits::Flow { verb: BitVerb::IsSet, .. }));
-    (!theirs.iter().any(|one| of.contains(one)) && theirs != of, needs, !setter.silent, steps)
+    (!of_setter.iter().any(|one| of.contains(one)) && of_setter != of, needs, !setter.silent, steps)
 }
 
 fn carrier(rule: &Rule) -> Option<u8> {

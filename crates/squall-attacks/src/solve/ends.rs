@@ -92,7 +92,7 @@ pub(super) fn sides(rule: &Rule) -> (&Ends, &Ends) {
     }
 }
 
-/// Inside and outside pools. Those of clients and servers do not overlap.
+/// Inside and outside pools. Pools of clients and servers do not overlap.
 const V4_POOLS: [[(u32, u32); 3]; 2] = [
     [(0x0a01_0000, 0x0a7f_ffff), (0xc0a8_0000, 0xc0a8_7fff), (0xac10_0000, 0xac17_ffff)],
     [(0x0a81_0000, 0x0aff_ffff), (0xc0a8_8000, 0xc0a8_ffff), (0xac18_0000, 0xac1f_ffff)],

@@ -337,8 +337,12 @@ impl Text {
                     return None;
                 }
             } else if sampled.after != ByteSet::ALL || next_is_relative {
-                let apart = sampled.after.and(sampled.prolongs.not());
-                let set = if next_is_relative && !apart.is_empty() { apart } else { sampled.after };
+                let delimiters = sampled.after.and(sampled.prolongs.not());
+                let set = if next_is_relative && !delimiters.is_empty() {
+                    delimiters
+                } else {
+                    sampled.after
+                };
                 next.later.push((length, set));
             }
         }

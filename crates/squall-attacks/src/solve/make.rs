@@ -365,7 +365,7 @@ impl Maker<'_> {
             }
             let before = parts.buffers.iter_mut().find(|(of, by, _)| (*of, *by) == (buffer, end));
             match before {
-                // The buffer is inspected both as it is and transformed. A variant is to
+                // The buffer is inspected both unchanged and transformed. A variant is to
                 // concatenate both, in either order.
                 Some((.., before)) if strategy.attempt % 2 == 1 && is_transformed(rule, buffer) => {
                     let (mut first, second) = match strategy.attempt % 4 {
@@ -413,7 +413,10 @@ impl Maker<'_> {
     }
 
     /// Like [`Maker::lay_out`], on a message.
-    #[expect(clippy::too_many_arguments, reason = "all of a layout's wish, and which inspection")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "all requirements of a layout, and the inspection"
+    )]
     fn lay_upon(
         &mut self,
         index: usize,

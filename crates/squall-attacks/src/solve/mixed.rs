@@ -63,7 +63,7 @@ impl Mixing {
             return self.whole_message(maker, payload, variables, attempt);
         }
         let plain = assembled(self.application, &self.parts)?;
-        // Try the message as it is, since it may contain everything already.
+        // Try the unchanged message, since it may contain everything already.
         if let Some(turns) = self.over(maker, payload, variables, plain.clone(), None, attempt) {
             return Ok(turns);
         }

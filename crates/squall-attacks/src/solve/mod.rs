@@ -444,8 +444,8 @@ impl<'a> Solver<'a> {
     }
 
     /// Whether the solution's rule matches nowhere in these exchanges: not as the engine inspects
-    /// them, not in any packet, and not in all the data of an end. Required octets may occur
-    /// elsewhere in the conversation, and the engine's chunks depend on chance.
+    /// them, not in any packet, and not in all the data of an end. Required octets may also occur in
+    /// other parts of the conversation, and the engine's chunks depend on chance.
     ///
     /// # Errors Like [`Solver::matches`].
     pub fn misses(&self, solution: &Solution, exchanges: &[Exchange]) -> Result<bool, Unsolved> {

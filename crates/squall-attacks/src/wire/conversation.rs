@@ -85,7 +85,7 @@ impl Behavior {
             every: if evasions.contains(&Evasion::Reorder) { 8 } else { 2 },
             windows: (FIRST_WINDOW, WINDOW, WINDOW_SCALE),
             stamps,
-            // NOP options. Those of a rule may follow.
+            // NOP options. Options of a rule may follow.
             nothing: if evasions.contains(&Evasion::Ipv4Options) { &[1, 1, 1, 1] } else { &[] },
             extensions: evasions.contains(&Evasion::Ipv6Extensions),
         };
@@ -346,7 +346,7 @@ fn initial_sequences(exchange: &Exchange) -> Result<[Option<u32>; 2], Error> {
     let mut initial = [None; 2];
     // The SYN takes one number.
     let mut sent = [1u32; 2];
-    let ask = |initial: &mut [Option<u32>; 2], end: End, required: u32, sent: u32, field| {
+    let require = |initial: &mut [Option<u32>; 2], end: End, required: u32, sent: u32, field| {
         let first = required.wrapping_sub(sent);
         match initial[index(end)].replace(first) {
             Some(before) if before != first => {
@@ -358,10 +358,10 @@ fn initial_sequences(exchange: &Exchange) -> Result<[Option<u32>; 2], Error> {
     for turn in &exchange.turns {
         let other = turn.from.other();
         if let Some(required) = turn.shape.sequence {
-            ask(&mut initial, turn.from, required, sent[index(turn.from)], "sequence number")?;
+            require(&mut initial, turn.from, required, sent[index(turn.from)], "sequence number")?;
         }
         if let Some(required) = turn.shape.acknowledgment {
-            ask(&mut initial, other, required, sent[index(other)], "acknowledgment number")?;
+            require(&mut initial, other, required, sent[index(other)], "acknowledgment number")?;
         }
         let flags = turn.shape.flags.unwrap_or(0);
         sent[index(turn.from)] =

@@ -208,7 +208,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Calls `each` with the packet, or with its fragments if it exceeds the MTU. Packets whose
-    /// fragment fields a rule requires are left as they are.
+    /// fragment fields a rule requires stay unchanged.
     pub fn fragments(
         &self,
         packet: Packet,

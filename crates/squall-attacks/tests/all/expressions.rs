@@ -580,11 +580,11 @@ fn expressions_that_pcre2_accepts_parse_and_texts_match_in_almost_all_mutations(
                 .collect();
         }
         let real = RegexBuilder::new().build(&mutated);
-        let ours = Expression::parse(&mutated, Flags::default());
+        let parsed = Expression::parse(&mutated, Flags::default());
         let Ok(real) = real else { continue };
         read_by_pcre2 += 1;
-        let ours = match ours {
-            Ok(ours) => ours,
+        let parsed = match parsed {
+            Ok(parsed) => parsed,
             Err(error) => {
                 wrong.push(format!("{mutated}: {error}"));
                 continue;
@@ -592,7 +592,7 @@ fn expressions_that_pcre2_accepts_parse_and_texts_match_in_almost_all_mutations(
         };
         read_by_both += 1;
         let constraints = Constraints { steps: 20_000, ..Constraints::default() };
-        let Some(sampled) = ours.sample(&Choices::seeded(round), &constraints) else { continue };
+        let Some(sampled) = parsed.sample(&Choices::seeded(round), &constraints) else { continue };
         texts += 1;
         assert!(sampled.text.iter().all(|slot| slot.allowed.has(slot.preferred)), "{mutated}");
         match real.is_match(&sampled.bytes()) {
@@ -623,8 +623,8 @@ fn quantifiers_after_quotes_are_those_of_pcre2_and_never_nest() {
         r"\Qab\E+\E+",
         r"(?:a+)\E+b",
     ] {
-        let ours = Expression::parse(pattern, Flags::default());
-        assert_eq!(ours.is_ok(), Regex::new(pattern).is_ok(), "{pattern}: {:?}", ours.err());
+        let parsed = Expression::parse(pattern, Flags::default());
+        assert_eq!(parsed.is_ok(), Regex::new(pattern).is_ok(), "{pattern}: {:?}", parsed.err());
     }
     // Nested repetitions would recurse once each in all functions on the tree.
     for pattern in [many(r"\E{2}"), many(r"\Q\E*")] {

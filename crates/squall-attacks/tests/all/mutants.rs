@@ -75,23 +75,25 @@ fn mutate_rule(rule: &str, other: &str, chance: &mut Chance) -> String {
     let Some((head, body)) = rule.split_once('(') else { return rule.to_owned() };
     let options =
         |body: &str| body.trim_end_matches(')').split(';').map(str::to_owned).collect::<Vec<_>>();
-    let (mut head, mut ours) = (head.to_owned(), options(body));
-    let theirs = other.split_once('(').map(|(_, body)| options(body)).unwrap_or_default();
-    let at = chance.below(ours.len());
+    let (mut head, mut rule_options) = (head.to_owned(), options(body));
+    let other_options = other.split_once('(').map(|(_, body)| options(body)).unwrap_or_default();
+    let at = chance.below(rule_options.len());
     match chance.below(8) {
-        0 | 1 => ours[at] = change_number(&ours[at], chance),
+        0 | 1 => rule_options[at] = change_number(&rule_options[at], chance),
         2 => {
-            let keyword = ours[at].split(':').next().unwrap_or_default().to_owned();
-            ours[at] = format!("{keyword}:{}", odd_text(chance).replace(';', ""));
+            let keyword = rule_options[at].split(':').next().unwrap_or_default().to_owned();
+            rule_options[at] = format!("{keyword}:{}", odd_text(chance).replace(';', ""));
         }
         3 => {
-            ours.remove(at);
+            rule_options.remove(at);
         }
         4 => {
-            let option = ours[at].clone();
-            (0..1 + chance.below(40)).for_each(|_| ours.insert(at, option.clone()));
+            let option = rule_options[at].clone();
+            (0..1 + chance.below(40)).for_each(|_| rule_options.insert(at, option.clone()));
         }
-        5 if !theirs.is_empty() => ours.insert(at, chance.pick(&theirs).clone()),
+        5 if !other_options.is_empty() => {
+            rule_options.insert(at, chance.pick(&other_options).clone())
+        }
         6 => {
             let mut words: Vec<String> = head.split_whitespace().map(str::to_owned).collect();
             if !words.is_empty() {
@@ -114,10 +116,10 @@ fn mutate_rule(rule: &str, other: &str, chance: &mut Chance) -> String {
                 "-4,>,-1,-65536".into(),
                 "!,,,,,".into(),
             ];
-            ours.insert(at, format!("{}:{}", chance.pick(&keyword), chance.pick(&value)));
+            rule_options.insert(at, format!("{}:{}", chance.pick(&keyword), chance.pick(&value)));
         }
     }
-    format!("{head}({})", ours.join(";"))
+    format!("{head}({})", rule_options.join(";"))
 }
 
 /// Changes one of the numbers of a text, if there is any.
@@ -208,7 +210,7 @@ fn texts(folders: &[&str], ending: &str) -> Vec<String> {
 }
 
 /// Longer than any input should take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 fn try_all(
     kind: &str,
@@ -226,11 +228,11 @@ fn try_all(
         let (done, ended) = mpsc::channel::<u64>();
         scope.spawn(move || {
             for (number, text) in begun {
-                if ended.recv_timeout(PATIENCE).map_err(|e| e == mpsc::RecvTimeoutError::Timeout)
+                if ended.recv_timeout(TIME_LIMIT).map_err(|e| e == mpsc::RecvTimeoutError::Timeout)
                     != Ok(number)
                 {
                     keep(kind, number, &text);
-                    eprintln!("{kind} {number} is not done after {PATIENCE:?}");
+                    eprintln!("{kind} {number} is not done after {TIME_LIMIT:?}");
                     std::process::abort();
                 }
             }

@@ -500,7 +500,7 @@ pub(crate) fn dce_opnum(builder: &mut RuleBuilder, value: &str) -> Parsed {
     Ok(())
 }
 
-/// Snort: `200, 4`, where a single digit stands for a class of a hundred codes.
+/// Snort: `200, 4`, where a single digit means a class of a hundred codes.
 pub(crate) fn sip_stat_code(builder: &mut RuleBuilder, value: &str) -> Parsed {
     if value.trim().is_empty() {
         return builder.stick(Buffer::SipStatusCode, "");

@@ -145,17 +145,17 @@ pub(crate) fn pcre(builder: &mut RuleBuilder, value: &str) -> Parsed {
         return bad("a quote is not closed");
     };
     let modifiers = modifiers.trim();
-    let (begun, delimiter) =
+    let (rest, delimiter) =
         match inside.strip_prefix('m').and_then(|rest| Some((rest, rest.chars().next()?))) {
             Some((rest, delimiter)) if !delimiter.is_alphanumeric() && delimiter != '\\' => {
                 (rest, delimiter)
             }
             _ => (inside, '/'),
         };
-    let Some(begun) = begun.strip_prefix(delimiter) else {
+    let Some(rest) = rest.strip_prefix(delimiter) else {
         return bad("expected an expression between slashes");
     };
-    let Some((text, flags)) = begun.rsplit_once(delimiter) else {
+    let Some((text, flags)) = rest.rsplit_once(delimiter) else {
         return bad("the slash after the expression is missing");
     };
     if text.is_empty() {

@@ -128,17 +128,17 @@ pub(crate) fn requires(builder: &mut RuleBuilder, value: &str) -> Parsed {
 
 fn holds(engine: EngineVersion, operator: &str, version: &str) -> bool {
     let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    let asked =
+    let required =
         [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)];
-    let ours = match engine {
+    let supported = match engine {
         EngineVersion::Suricata7 => [7, 0, 17],
         _ => [8, 0, 6],
     };
     match operator {
-        ">=" => ours >= asked,
-        ">" => ours > asked,
-        "<=" => ours <= asked,
-        "<" => ours < asked,
-        _ => ours == asked,
+        ">=" => supported >= required,
+        ">" => supported > required,
+        "<=" => supported <= required,
+        "<" => supported < required,
+        _ => supported == required,
     }
 }

@@ -267,7 +267,7 @@ fn count(builder: &mut RuleBuilder, value: &str, kind: Option<CountKind>) -> Par
     Ok(())
 }
 
-/// `server,>,1024`; of Snort 3 `>1024,to_server`
+/// `server,>,1024`, or in Snort 3 `>1024,to_server`
 pub(crate) fn stream_size(builder: &mut RuleBuilder, value: &str) -> Parsed {
     let all: Vec<&str> = parts(value).collect();
     let (of, size) = match all[..] {

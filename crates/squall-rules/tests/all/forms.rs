@@ -67,8 +67,8 @@ fn no_octet_after_a_content_makes_it_the_last() {
     let of = rule(r#"content:"/x"; http_uri; depth:2; isdataat:!1,relative; nocase;"#);
     let content = contents(&of.inspections[0])[0];
     assert!(content.endswith && content.nocase && content.depth == Some(Number::Is(2)));
-    let behind_an_expression = rule(r#"pcre:"/x/"; isdataat:!1,relative;"#);
-    assert_eq!(behind_an_expression.inspections[0].steps.len(), 2);
+    let after_an_expression = rule(r#"pcre:"/x/"; isdataat:!1,relative;"#);
+    assert_eq!(after_an_expression.inspections[0].steps.len(), 2);
 }
 
 #[test]
