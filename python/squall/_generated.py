@@ -371,7 +371,7 @@ class SourceRecord:
     asked : int
         Number due until the run ended: ``sent`` plus all of ``not_sent``.
     sent : int
-        Frames that the port accepted; of flows, those that started.
+        Frames that the port accepted, or flows that started.
     not_sent : dict of str to int
         Number due and not sent, by reason.
     not_sent_ratio : float
@@ -393,8 +393,8 @@ class SourceRecord:
     lag_s, moved_s : float
         Time by which the source was late at the end, and total delay by stalls, made up for or not.
     starved_s, longest_stall_s : float
-        Time in which the sending thread was ready to run and had no CPU; of several threads, the
-        longest.
+        Time in which the sending thread was ready to run and had no CPU; the longest of several
+        threads.
     blocked_s, sending_s : float
         Time in which the port accepted no frames although some were due, and time that the port
         spent accepting frames; the rest of the run is the sender's.
@@ -615,14 +615,14 @@ class RxReport:
     Attributes
     ----------
     pps, bps_l1, bps_l2 : float
-        Means over the run's duration; those of flows and sources are from their first to their last
+        Means over the run's duration, or for flows and sources from their first to their last
         frame.
     gso_frames, segments : int
         GSO frames that arrived, because the kernel or the NIC had joined frames or not cut them
         yet, and the frames in them, which are included in ``packets``.
     unsigned_packets : int
-        Frames without Squall's signature: of streams without ``latency`` and ``trex_group``, or of
-        other senders.
+        Frames without Squall's signature: frames of other senders, or of streams without
+        ``latency`` and ``trex_group``.
     foreign_packets : int
         Frames with signatures of other runs, which are in no stream: an earlier run that is
         replayed or comes back, or another Squall on the same network.
@@ -732,7 +732,7 @@ class InterfaceReport:
         Frames that the device could not receive because its buffers were full; some drivers count
         these in ``rx_dropped`` or ``rx_errors``, too.
     rx_fifo : int
-        Overruns of the device's queue; some drivers count these elsewhere, too, as ``rx_missed``.
+        Overruns of the device's queue; some drivers count these twice, also as ``rx_missed``.
     """
 
     tx_packets: int
@@ -1156,9 +1156,9 @@ class ReplayFlows:
     non_flow_packets : int
         Packets without IP, fragments without ports, packets with cut or contradictory headers.
     invalid_packets : int
-        Of the non-flow packets, those with cut or contradictory headers.
+        Non-flow packets with cut or contradictory headers.
     overflow_packets : int
-        Of the flow packets, those of flows beyond the limit of counted flows.
+        Flow packets of flows beyond the limit of counted flows.
     protocols : tuple of ReplayShare
         Shares by IP version and protocol, busiest first.
     talkers : tuple of ReplayShare
@@ -1214,8 +1214,8 @@ class FlowsReport:
     duration_s : float
         From the start of the load until the last flow ended.
     arrivals_s : float
-        Of this, the time until one gap after the last flow was due; the rest is the drain. All of
-        it if the run has no clients.
+        The part of it until one gap after the last flow was due; the rest is the drain. All of it
+        if the run has no clients.
     templates : ByName of TemplateReport
         Templates in the order of the profile.
     total : RolesReport
@@ -1269,7 +1269,7 @@ class RoleReport:
     protocol_errors : dict of str to int
         Deviations of peers from the flow program: ``unexpected_data``, ``too_short``,
         ``no_answer``, ``bad_http``, ``closed_early`` (the server closed the connection before the
-        last request); of TLS: ``tls_alert``, ``tls_certificate``, ``tls_incompatible``,
+        last request); with TLS also ``tls_alert``, ``tls_certificate``, ``tls_incompatible``,
         ``tls_broken``, ``tls_closed``, ``tls_timeout``.
     requests : RequestsReport or None
         Requests of the flows that started; only of clients, and None if chance or the server
@@ -1289,7 +1289,7 @@ class RoleReport:
     steady : SteadyReport or None
         Figures of the time at full load; only of clients.
     busiest_second : BusiestSecond or None
-        Of all templates together: the second in which the most flows started, and the one in which
+        The second in which the most flows of all templates together started, and the one in which
         the most completed.
     setup_ns : Distribution or None
         From the SYN to the end of the handshake.
@@ -1342,7 +1342,7 @@ class RoleReport:
 
 @dataclass(frozen=True)
 class RequestsReport:
-    """Requests over flows: of HTTP, or of any program that sends and then waits.
+    """Requests over flows, by HTTP or by any program that sends and then waits.
 
     Attributes
     ----------
@@ -1398,7 +1398,7 @@ class TlsReport:
     handshakes : int
         Completed handshakes.
     resumed : int
-        Of these, handshakes that resumed an earlier session.
+        Handshakes that resumed an earlier session.
     handshake_ns : Distribution or None
         From the end of the TCP handshake to the end of the TLS handshake.
     failed : dict of str to int
@@ -1469,8 +1469,8 @@ class ConversationsReport:
     packets : int
         Packets of the capture that the filter accepted.
     packets_left_out : dict of str to int
-        Of these, packets that are in no conversation, by reason: ``other_protocols``, ``damaged``,
-        ``fragments``, ``multicast``, ``silent``, ``port_zero``.
+        Packets among these that are in no conversation, by reason: ``other_protocols``,
+        ``damaged``, ``fragments``, ``multicast``, ``silent``, ``port_zero``.
     found, playable : int
         Conversations in the capture, and those that are replayed.
     one_sided : int
@@ -1558,7 +1558,7 @@ class AttackReport:
     chosen : int
         Rules that were selected.
     solved : int
-        Of these, rules for which an attack was found and verified by the evaluator.
+        Selected rules for which an attack was found and verified by the evaluator.
     unsolved : dict of str to int
         Rules for which no attack was found, by reason; ``silent`` rules never alert.
     unsolved_rules : tuple of UnsolvedRule
@@ -1566,7 +1566,7 @@ class AttackReport:
     attacks, near_misses : int
         Attacks of the run, and near misses.
     unseen : int
-        Of these attacks, those whose rule does not match the frames as they are sent (evasions,
+        Attacks among these whose rule does not match the frames in the form that is sent (evasions,
         tunnels, addresses), by the evaluator: no alert is expected for them.
     without_twin : int
         Rules without a near miss, of those for which one was requested.
@@ -1625,12 +1625,12 @@ class PassageReport:
     conversations : int
         Conversations between both ends, and attacks that were sent as prepared frames.
     as_frames : int
-        Of these, attacks that were sent as prepared frames.
+        Attacks that were sent as prepared frames.
     passed : int
-        Conversations that completed at both ends; of prepared frames, attacks of which all octets
-        of payload arrived at the other port.
+        Conversations that completed at both ends, and attacks in prepared frames whose whole
+        payload arrived at the other port.
     altered : int
-        Of those that passed as frames, attacks whose octets were changed, not their number.
+        Attacks that passed as frames with changed octets, but the same number of them.
     blocked : dict of str to int
         All others: conversations by the failure at the client, or else at the server;
         ``not_received``, ``partly_received``: none or some of the octets arrived.
@@ -1781,7 +1781,7 @@ class SequenceReport:
     kind : str
         ``squall``, ``mgen``, ``crude``, ``trex``, ``iperf3``, ``rtp``.
     stream : int or None
-        Of Squall's own frames: the stream. Its figures are among the report's streams, not here.
+        The stream, for Squall's own frames. Its figures are among the report's streams, not here.
         None: several streams.
     unnumbered_packets : int
         Packets without a sequence number.
@@ -1996,8 +1996,8 @@ class TemplateSample:
     attempted_cps, completed_cps : float
         Flows per second that started, and that completed, since the previous sample.
     failed, not_begun, late : int
-        So far: flows that failed; flows that were due and not started; of these, those for which
-        the generator was late.
+        So far: flows that failed, flows that were due and not started, and those among the latter
+        for which the generator was late.
     goodput_bps : float
         Application data received, bits per second, since the previous sample.
     setup_p99_ns, transaction_p99_ns : int or None
@@ -2059,8 +2059,8 @@ class Contention:
     throttled_s : float
         Time during which the control group of the process had used up its quota.
     pressure_s, steal_s : float
-        Of the whole machine: time during which a task waited for a CPU (PSI), and CPU time that the
-        hypervisor took.
+        For the whole machine: time during which a task waited for a CPU (PSI), and CPU time that
+        the hypervisor took.
     """
 
     involuntary_switches: int
@@ -2206,7 +2206,7 @@ class Traffic:
     first_ns, last_ns : int or None
         Times of the earliest and the latest packet, nanoseconds since 1970 and RFC 3339.
     duration_s : float
-        Of several files together: the time that at least one of them covers.
+        With several files, the time that at least one of them covers.
     mean_pps : float
         Mean over the duration; 0 without a duration.
     mean_bps : float

@@ -19,7 +19,7 @@ pub use asm::{Asm, Label, MapId};
 pub use btf::functions_btf;
 pub use insn::{Alu, Cond, Insn, Reg, Size, Source};
 
-/// A program with all that loading it requires.
+/// A program with everything needed to load it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     /// At most 15 octets, the kernel's limit.

@@ -618,8 +618,8 @@ mod tests {
         }
     }
 
-    /// Blocks like libpcap's, which test the same few fields and values repeatedly; some use registers
-    /// of earlier blocks.
+    /// Blocks like libpcap's, which test the same few fields and values repeatedly; some use
+    /// registers of earlier blocks.
     fn random_program(random: &mut impl FnMut(u32) -> u32) -> Vec<Instruction> {
         let insn = |code, k| Instruction { code, jt: 0, jf: 0, k };
         let mut program = Vec::new();

@@ -31,7 +31,7 @@ pub struct Words {
     /// frame's outcome by its number in the first.
     pub generated: usize,
     pub taken: usize,
-    /// Error of the last failed hand-over; of the last failed redirect.
+    /// Errors of the last failed hand-over and of the last failed redirect.
     pub driver_error: usize,
     pub redirect_error: usize,
     /// Time at which the driver last took a frame, nanoseconds of the monotonic clock.
@@ -39,9 +39,9 @@ pub struct Words {
 }
 
 impl Words {
-    /// Sends the frame to entry 0 of the device map `exit` and ends the program. If the interface is
-    /// gone, the program continues after this, as if the frame had never been under way. Clobbers R0
-    /// to R5.
+    /// Sends the frame to entry 0 of the device map `exit` and ends the program. If the interface
+    /// is gone, the program continues after this, as if the frame had never been under way.
+    /// Clobbers R0 to R5.
     pub fn depart(&self, a: &mut Asm, exit: MapId) {
         let gone = a.label();
         self.add(a, self.generated, 1).add(a, self.pending, 1);

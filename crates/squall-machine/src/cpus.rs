@@ -1,4 +1,4 @@
-//! CPUs for workers: those that the system allows, their topology, and locks so that no two runs
+//! CPUs for workers: the set that the system allows, their topology, and locks so that no two runs
 //! bind workers to the same CPU.
 
 use std::{
@@ -43,7 +43,7 @@ pub fn node_of_port(address: &str) -> Option<u32> {
     fs::read_to_string(device.join("numa_node")).ok()?.trim().parse().ok()
 }
 
-/// The CPUs of `--cpus`, or all that are allowed and have no worker of another run.
+/// The CPUs of `--cpus`, or all allowed CPUs without a worker of another run.
 ///
 /// # Errors
 /// A CPU is not allowed, or there are more workers than CPUs.

@@ -42,7 +42,7 @@ pub fn cpu() -> Cpu {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The fields after the command name, which may contain spaces and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |s| s.1).split_whitespace().collect();
-    // Ticks of USER_HZ, which Linux fixes at 100 in what it shows.
+    // Ticks of USER_HZ, which Linux fixes at 100 in /proc.
     let seconds =
         |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
     Cpu { user_s: seconds(11), system_s: seconds(12), per_mpkt_s: None }

@@ -20,8 +20,8 @@ pub struct Kind {
     pub what: &'static str,
     /// Requirements on the system and the user's permissions.
     pub needs: &'static str,
-    /// Whether this machine has what the kind needs in addition to the build: a release, or what is
-    /// missing.
+    /// Whether this machine meets the kind's requirements beyond the build: the release found, or
+    /// the missing part.
     pub here: fn() -> Result<String, String>,
     pub open: Opener,
     /// Only for kinds on a kernel interface.

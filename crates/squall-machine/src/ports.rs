@@ -16,7 +16,7 @@ use crate::{
 /// A port, the facts that a plan needs, and notes for the user, a line each.
 pub type OpenPort = (Box<dyn Port>, PortLimits, Vec<String>);
 
-/// Opens the port at `address`. A bare interface name gets the fastest kind that works for what is
+/// Opens the port at `address`. A bare interface name gets the fastest kind that supports
 /// `wanted`; the note says which, and why no faster one.
 ///
 /// # Errors
@@ -194,8 +194,8 @@ fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
 /// Kinds whose addresses do not name an interface.
 const NOT_CONSIDERED: &[(&str, &str)] = &[("dpdk", "a kernel interface")];
 
-/// The port, and an argument in its favor. A kind chosen without being named must be able to do all
-/// that the last one can.
+/// The port, and an argument in its favor. A kind chosen without being named must be able to do
+/// everything that the last one can.
 fn open_for_bare_name(
     kind: &Kind,
     on: OnInterface,
@@ -302,8 +302,8 @@ pub fn put_on_virtual_time(ports: &mut [squall_profile::Port]) {
     }
 }
 
-/// Limits for a plan where the port at `address` cannot be opened: those of the interface, if it
-/// exists.
+/// Limits for a plan where the port at `address` cannot be opened: the limits of the
+/// interface, if it exists.
 pub fn assumed(address: &str) -> PortLimits {
     let parsed = address.parse::<Address>().ok();
     let speed = parsed

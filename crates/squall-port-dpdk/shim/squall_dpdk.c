@@ -106,7 +106,7 @@ static int sq_start(int argc, char **argv)
 
 	if (log == NULL)
 		return -ENOMEM;
-	/* Line by line, because the log is read right after a failure: a full buffer would hold back its reason. */
+	/* The stream flushes each line, because the log is read right after a failure. */
 	setvbuf(log, NULL, _IOLBF, 0);
 	rte_openlog_stream(log);
 
@@ -114,7 +114,7 @@ static int sq_start(int argc, char **argv)
 		sigaction(signal, NULL, &before[signal]);
 	pthread_getaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 	outcome = rte_eal_init(argc, argv) < 0 ? (rte_errno != 0 ? -rte_errno : -EINVAL) : 0;
-	/* Undone, because the EAL makes this thread its main one and pins it. */
+	/* Restores the affinity, because the EAL makes this thread its main one and pins it. */
 	pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 	for (int signal = 1; signal < NSIG; signal++)
 		sigaction(signal, &before[signal], NULL);
@@ -200,7 +200,7 @@ static int find_port(const char *name, uint16_t *port)
 {
 	uint16_t candidate;
 
-	/* By the port's name first, then by the device's, because the driver may name the port otherwise. */
+	/* Compares the device's name, too, because a driver may give its port another one. */
 	if (rte_eth_dev_get_port_by_name(name, port) == 0)
 		return 0;
 	RTE_ETH_FOREACH_DEV(candidate) {
@@ -238,7 +238,7 @@ static int sq_link(uint16_t port, uint32_t *speed_mbps)
 
 	if (outcome != 0)
 		return outcome;
-	/* UINT32_MAX if the driver does not know the speed, which otherwise would read as 4 Pb/s. */
+	/* DPDK returns UINT32_MAX for an unknown speed, which otherwise would read as 4 Pb/s. */
 	*speed_mbps = link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : link.link_speed;
 	return link.link_status == RTE_ETH_LINK_UP;
 }
@@ -384,7 +384,7 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 		/* Promiscuous, as every port; devices without address filters refuse it. */
 		if (!(config->use & SQ_BORROWED))
 			rte_eth_promiscuous_enable(port);
-		/* From 0, because Squall compares them with the frames that it has passed to the device. */
+		/* The counters start at 0, because Squall compares them with the frames that it has passed to the device. */
 		rte_eth_stats_reset(port);
 	}
 	return outcome;
@@ -509,7 +509,7 @@ static int slots_dequeue(struct rte_mempool *pool, void **objects, unsigned int 
 	return -ENOBUFS;
 }
 
-/* Acquire, paired with the release in slots_enqueue(), so that a slot is not written before the driver has read it. */
+/* The acquire pairs with the release in slots_enqueue(), so that a slot is not written before the driver has read it. */
 static inline int is_free(const struct rte_mbuf *mbuf, uint16_t device_refcnt)
 {
 	return __atomic_load_n((const uint16_t *)&mbuf->refcnt, __ATOMIC_ACQUIRE) < device_refcnt;
@@ -583,8 +583,8 @@ static int make_slots(uint16_t port, uint32_t count, uint32_t max_frame, uint16_
 	int outcome;
 
 	unique_name(name, sizeof(name), "tx");
-	/* Without a cache, because a freed mbuf must reach `enqueue`. Not spread over memory channels, because the padding
-	 * would be for frames next to their mbufs, and these are elsewhere. */
+	/* The pool has no cache, because each freed mbuf must reach `enqueue`. RTE_MEMPOOL_F_NO_SPREAD omits the padding that
+	 * spreads objects over memory channels, because the frames are not in the objects. */
 	pool = rte_mempool_create_empty(name, count, sizeof(struct rte_mbuf), 0, sizeof(private), socket,
 	                                RTE_MEMPOOL_F_NO_SPREAD);
 	if (pool == NULL)
@@ -637,7 +637,7 @@ static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_
 	free_pool(NULL);
 	if (max_frame < MIN_FRAME)
 		max_frame = MIN_FRAME;
-	/* Refused, because an mbuf's `buf_len` has 16 bits. */
+	/* An mbuf's `buf_len` has 16 bits, so that longer frames do not fit one. */
 	if (RTE_PKTMBUF_HEADROOM + max_frame > UINT16_MAX)
 		return -EMSGSIZE;
 	stride = stride_of(max_frame);
@@ -699,7 +699,7 @@ static uint32_t sq_tx_lend(struct sq_tx *tx, uint32_t want, uint32_t *first)
 	return want < room ? want : room;
 }
 
-/* Number of the next `n` frames up to the first with an invalid length; `*bad` says what is wrong with that one. */
+/* Number of the next `n` frames up to the first with an invalid length; `*bad` is set to the reason. */
 static inline uint32_t fill_mbufs(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, size_t step, int *bad)
 {
 	const uint64_t first = (uint64_t)RTE_PKTMBUF_HEADROOM | (uint64_t)tx->device_refcnt << 16 | (uint64_t)1 << 32 |
@@ -749,7 +749,7 @@ static int sq_tx_send(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, con
 
 	if (n == 0)
 		return 0;
-	/* At first use, because queues are opened by one thread and used by another. */
+	/* Registers at the first call, because one thread opens queues and another uses them. */
 	if (unlikely(!tx->registered)) {
 		register_thread();
 		tx->registered = 1;
@@ -764,7 +764,7 @@ static int sq_tx_send(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, con
 	if (tx->use & SQ_TX_LAUNCH)
 		set_launch(tx, n, dues, step, clock);
 	sent = rte_eth_tx_burst(tx->port, tx->queue, &tx->mbufs[tx->next], (uint16_t)n);
-	/* Free again at once, because no driver will free those that it did not take. */
+	/* Frees the mbufs that the driver did not take, because it will not free them. */
 	for (uint32_t i = sent; i < n; i++)
 		*(uint16_t *)&tx->mbufs[tx->next + i]->refcnt = 0;
 	pass(tx, sent);
@@ -774,7 +774,7 @@ static int sq_tx_send(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, con
 
 static uint32_t sq_tx_held(struct sq_tx *tx)
 {
-	/* Asks for it, because drivers otherwise free sent frames only when they need the room. Some cannot. */
+	/* Drivers otherwise free sent frames only when they need the room. Some drivers do not support the call. */
 	rte_eth_tx_done_cleanup(tx->port, tx->queue, 0);
 	reap(tx);
 	return tx->held;
@@ -822,7 +822,7 @@ static uint32_t restore_tag(const struct rte_mbuf *mbuf, uint8_t *frame, uint32_
 {
 	const uint8_t tag[4] = { 0x81, 0x00, (uint8_t)(mbuf->vlan_tci >> 8), (uint8_t)mbuf->vlan_tci };
 
-	/* Unchanged, because a tag belongs after the two addresses. */
+	/* The frame has no place for a tag, because that belongs after the two addresses. */
 	if (len < 12)
 		return len;
 	if (len + 4 > room)
@@ -846,11 +846,11 @@ static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, stru
 	n = rte_eth_rx_burst(rx->port, rx->queue, mbufs, SQ_BATCH);
 	if (n == 0)
 		return 0;
-	/* After the burst, so that no frame is stamped before it has arrived. */
+	/* Reads the clock after the burst, so that no frame is stamped before it has arrived. */
 	clock_gettime(CLOCK_MONOTONIC, &time);
 	*now = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 
-	/* All of them first, so that the cache misses of a batch overlap. */
+	/* Prefetches the whole batch first, so that its cache misses overlap. */
 	for (uint16_t i = 0; i < n; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], const void *));
 	for (uint16_t i = 0; i < n; i++) {
@@ -873,7 +873,7 @@ static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, stru
 			frames[i].ticks = *RTE_MBUF_DYNFIELD(mbuf, rx_ticks_at, const uint64_t *);
 		offset += UP(len, CACHE_LINE);
 	}
-	/* In bulk, so that the pool is accessed once per batch. */
+	/* Frees the batch in bulk, so that the pool is accessed once. */
 	rte_pktmbuf_free_bulk(mbufs, n);
 	return n;
 }

@@ -32,7 +32,7 @@ impl DeviceClock {
     /// error of single readings; the offset is the last one's.
     pub fn read(&mut self, reading: Reading) {
         let ns = reading.monotonic.0.saturating_sub(self.first.monotonic.0);
-        // Wrapping, because a device's counter may overflow during a run.
+        // The difference wraps, because a device's counter may overflow during a run.
         let ticks = reading.ticks.wrapping_sub(self.first.ticks);
         if ns > 0 && ticks > 0 {
             self.ticks_per_ns = ticks as f64 / ns as f64;

@@ -97,7 +97,8 @@ fn pci_address(text: &str) -> Option<String> {
     let (device, bus) = (hex(parts.next()?, 2)?, hex(parts.next()?, 2)?);
     let domain = parts.next().map_or(Some(0), |domain| hex(domain, 4))?;
     let function = hex(function, 1)?;
-    // PCI numbers devices with five bits and functions with three, so that the kernel has no others.
+    // PCI numbers devices with five bits and functions with three, so that the kernel has no
+    // others.
     let good = parts.next().is_none() && device < 32 && function < 8;
     good.then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
 }
@@ -210,7 +211,7 @@ impl Device {
         if matches!(self.driver().as_str(), "net_af_packet" | "net_af_xdp") {
             config.using |= shim::BORROWED;
         }
-        // Not for one queue, because there is nothing to spread.
+        // RSS spreads frames over queues, so that one queue needs none of it.
         if config.rx_queues > 1 {
             config.using |= facts.offers & shim::RSS;
         }
@@ -235,7 +236,7 @@ impl Device {
                 self.eal.api.error(&self.address, &doing, code).to_string(),
             ));
         }
-        // Drivers also log when they succeed; otherwise a later error would show that.
+        // Discards what drivers log when they succeed, because a later error would show it.
         self.eal.api.take_log();
         self.taken = (0..config.tx_queues).map(|_| Taken::default()).collect();
         self.config = config;
@@ -315,7 +316,8 @@ impl Device {
 
     /// Whether the device has sent all frames that it took, or counted them as errors.
     pub fn all_sent(&self) -> bool {
-        // Comparable, because the shim resets the device's counters when it starts the device.
+        // The counters are comparable, because the shim resets the device's counters when it starts
+        // the device.
         let taken: u64 = self.taken.iter().map(|t| t.0.load(Ordering::Relaxed)).sum();
         self.counters().is_some_and(|c| c.tx_packets + c.tx_errors >= taken)
     }
@@ -334,7 +336,7 @@ impl Device {
         unsafe { (self.eal.api.link)(self.port, &mut speed) != 0 }
     }
 
-    /// The link's speed, if the driver knows one: those of virtual devices are fictitious.
+    /// The link's speed, if the driver knows one; virtual devices report fictitious speeds.
     pub fn speed_bps(&self) -> Option<u64> {
         Some(u64::from(self.facts.speed_mbps) * 1_000_000).filter(|speed| *speed > 0)
     }
@@ -381,7 +383,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: each queue holds an `Arc` of this device, so there is none left.
         unsafe { (self.eal.api.detach)(self.port) };
-        // Otherwise the next device's error would show these messages.
+        // Discards the messages, because the next device's error would show them.
         self.eal.api.take_log();
     }
 }

@@ -105,8 +105,8 @@ impl Memory {
             // the process is killed.
             Self::Hugepages { mb } => {
                 let amount = mb.into_iter().flat_map(|mb| ["-m".to_owned(), mb.to_string()]);
-                // Large regions are rarely contiguous in physical addresses, which DPDK prefers where
-                // it may choose. Only a NIC without an IOMMU needs physical addresses.
+                // Large regions are rarely contiguous in physical addresses, which DPDK prefers
+                // where it may choose. Only a NIC without an IOMMU needs physical addresses.
                 let virtual_addresses = (bus == Bus::Virtual).then(|| "--iova-mode=va".to_owned());
                 ["--in-memory".to_owned()]
                     .into_iter()
@@ -144,8 +144,9 @@ fn run(
 ) -> io::Result<Eal> {
     let mut arguments = vec![
         "squall".to_owned(),
-        // Telemetry would bind a socket in /run/dpdk and serve it by a thread of its own. The socket
-        // would also stay in the folder, which the shim could then not remove because it is not empty.
+        // Telemetry would bind a socket in /run/dpdk and serve it by a thread of its own. The
+        // socket would also stay in the folder, which the shim could then not remove because it is
+        // not empty.
         "--no-telemetry".into(),
         // Names an empty folder in /run/dpdk, which the shim removes. The name is the same for all
         // processes, because a process killed in between leaves the folder.

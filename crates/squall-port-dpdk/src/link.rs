@@ -22,7 +22,8 @@ impl LinkWatch {
     pub fn start(device: &Arc<Device>) -> std::io::Result<Self> {
         let (end, ended) = mpsc::channel::<()>();
         let device = device.clone();
-        // Before the thread starts, because queues read the state as soon as they are open.
+        // Reads the state before the thread starts, because queues read it as soon as they are
+        // open.
         device.refresh_link();
         let work = move || {
             while ended.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
@@ -37,7 +38,8 @@ impl LinkWatch {
 impl Drop for LinkWatch {
     fn drop(&mut self) {
         if let Some((end, thread)) = self.thread.take() {
-            // Ends the thread's wait at once, so that closing a port does not take a whole interval.
+            // Ends the thread's wait at once, so that closing a port does not take a whole
+            // interval.
             drop(end);
             let _ = thread.join();
         }

@@ -158,7 +158,8 @@ impl DpdkTx {
         let mut tx = std::ptr::null_mut();
         let mut slots = SlotPlace { base: std::ptr::null_mut(), stride: 0, count: 0 };
         let launch = if launch_ns.is_some() { shim::TX_LAUNCH } else { 0 };
-        // For net_null only, because its driver does nothing but free frames one by one (see the shim).
+        // The shim counts down for net_null only, because that driver does nothing but free frames
+        // one by one.
         let using = launch | if device.driver() == "net_null" { shim::COUNT_DOWN } else { 0 };
         // SAFETY: a queue of a started port, not opened before; places for the results.
         let code = unsafe {
@@ -221,8 +222,8 @@ impl TxQueue for DpdkTx {
         }
         let clock = self.launch_ns.and_then(|later| Some(self.device.clock()?.pair(later)));
         let clock = clock.as_ref().map_or(std::ptr::null(), |clock: &ClockPair| clock);
-        // The shim gets the size of a `TxMeta` as its step, so that lengths and due times need not be
-        // copied to arrays of their own.
+        // The shim gets the size of a `TxMeta` as its step, so that lengths and due times need not
+        // be copied to arrays of their own.
         let first = self.meta[slots].as_ptr().cast::<u8>();
         let lengths = first.wrapping_add(offset_of!(TxMeta, len)).cast();
         let dues = first.wrapping_add(offset_of!(TxMeta, due)).cast();
@@ -310,7 +311,7 @@ impl DpdkRx {
         Ok(Self {
             api,
             rx,
-            // Allocated once, because a batch must cost no allocation.
+            // Allocates once, because a batch must cost no allocation.
             octets: vec![0; room as usize * BATCH],
             room,
             raw: Box::new([Frame::default(); BATCH]),

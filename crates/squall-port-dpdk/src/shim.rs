@@ -307,7 +307,7 @@ fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
         .map_err(|error| strange(format!("is not Squall's shim: {}", cause(&error))))?;
     // SAFETY: takes no arguments and has no effects.
     let found = unsafe { abi() };
-    // Before the table is read, because a shim of another version has other layouts.
+    // Checks the version before the table is read, because another version has other layouts.
     if found != ABI {
         return Err(strange(format!(
             "is a shim with interface {found}, expected {ABI}: it belongs to another release"

@@ -131,8 +131,8 @@ fn needs_shim(name: &str) -> Outcome {
     if name == "without_the_shim_the_error_has_build_instructions" {
         return Ok(());
     }
-    // More hugepages than exist, so that DPDK does not start: with its threads the process could not
-    // enter a namespace.
+    // More hugepages than exist, so that DPDK does not start: with its threads the process could
+    // not enter a namespace.
     match squall_port_dpdk::open(&"dpdk:vdev=net_null0,huge=1000000".parse()?) {
         Err(error) if error.to_string().contains("make dpdk") => {
             Err(Skip(error.to_string().replace('\n', " ")).into())
@@ -225,7 +225,7 @@ fn memif_between_two_processes_carries_all() -> Outcome {
     let mut numbers = vec![];
     let mut next = 0;
     let deadline = Instant::now() + Duration::from_secs(60);
-    // No more under way than the rings hold, because the echo must find room in its own ring.
+    // Sends only as many as the rings hold, because the echo must find room in its own ring.
     while (numbers.len() as u32) < FRAMES && Instant::now() < deadline {
         if next - (numbers.len() as u32) < 512 && next < FRAMES {
             next += send(&mut *tx, next, (FRAMES - next).min(BATCH as u32))?;
@@ -283,8 +283,8 @@ fn hold(address: &str) -> Outcome {
 fn pcap_conforms() -> Outcome {
     let folder = std::env::temp_dir().join(format!("squall-dpdk-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    // The first port writes the file, and the second reads it when the link is opened again; a check
-    // that sends nothing does not open it again.
+    // The first port writes the file, and the second reads it when the link is opened again; a
+    // check that sends nothing does not open it again.
     let mut calls = 0;
     let mut written: Option<std::path::PathBuf> = None;
     let open = &mut || {
@@ -337,8 +337,8 @@ fn af_xdp_conforms() -> Outcome {
 }
 
 fn af_xdp_receives_all() -> Outcome {
-    // Not the suite: it sends more at a time than the ring's 2048 frames, and a veth drops frames for
-    // which its peer has no room.
+    // Not the suite: it sends more at a time than the ring's 2048 frames, and a veth drops frames
+    // for which its peer has no room.
     receives_all("dpdk:vdev=net_af_xdp0;iface=veth-b", 1024)
 }
 

@@ -1148,7 +1148,7 @@ struct Entry {
     /// Octets captured, and octets that the frame had.
     len: u32,
     wire_len: u32,
-    /// Offsets from the frame's entry: of the frame, of its `sockaddr_ll`.
+    /// Offsets of the frame and of its `sockaddr_ll` from the frame's entry.
     offset: usize,
     address: usize,
     /// Seconds and nanoseconds, `CLOCK_REALTIME`.

@@ -356,7 +356,7 @@ impl MappedArray {
     }
 
     /// `len` octets from octet `offset` on, mapped as long as `self` lives. The caller and the
-    /// program agree who writes them, and when.
+    /// program must agree on which of them writes an octet, and when.
     ///
     /// # Panics
     /// If they are out of bounds.

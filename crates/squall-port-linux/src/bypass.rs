@@ -2,8 +2,8 @@
 //! such frames, so a capture of sent frames would miss them without a trace.
 //!
 //! Every such run holds a shared lock on a file per interface and network namespace while it may
-//! send. Locks of this user and of root are honored; those of other users are not, because any
-//! user could then keep root from capturing.
+//! send. A check honors locks of this user and of root only, because otherwise any user could keep
+//! root from capturing.
 
 use std::{
     fs::{self, File, TryLockError},

@@ -114,7 +114,7 @@ fn signal_group(leader: u32, signal: libc::c_int) {
 pub fn cpu_time(pid: u32) -> CpuTime {
     let fields = stat(pid).unwrap_or_default();
     let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
-    // Ticks of USER_HZ, which Linux fixes at 100 in what it shows. Fields 14 to 17 of proc(5); the
+    // Ticks of USER_HZ, which Linux fixes at 100 in /proc. Fields 14 to 17 of proc(5); the
     // state, the first one here, is field 3.
     let time =
         |own: usize, children: usize| Duration::from_millis(10 * (ticks(own) + ticks(children)));

@@ -213,7 +213,7 @@ fn explained(mut problem: String) -> String {
     problem
 }
 
-/// Checks and shortens a program of libpcap's, or says what is wrong with it.
+/// Checks and shortens a program of libpcap's, or returns its problem.
 fn checked(program: Vec<Instruction>, expression: &str) -> Result<Filter, String> {
     let filter = Filter::new(program).map_err(|error| error.to_string())?.reduced();
     if filter.takes_nothing() && says_vlan(expression) {

@@ -253,8 +253,8 @@ impl Ethtool {
     }
 
     fn rss_entries(&self, name: &str) -> Option<u32> {
-        // struct ethtool_rxfh: cmd, rss_context, indir_size, key_size, ...; with sizes of 0 the kernel
-        // returns the sizes.
+        // struct ethtool_rxfh: cmd, rss_context, indir_size, key_size, ...; with sizes of 0 the
+        // kernel returns the sizes.
         let mut info = [0; 8];
         info[0] = ETHTOOL_GRSSH;
         self.0.ethtool(name, &mut info).ok()?;

@@ -5,8 +5,8 @@
 //! namespaces.
 //!
 //! The interfaces are quiet: no addresses, no ARP, no IPv6, so that counters show only frames that
-//! were sent on purpose. Those of a [`Lab`] use NAPI (GRO is on), so that each accepts frames from
-//! an XDP program on the other.
+//! were sent on purpose. The interfaces of a [`Lab`] use NAPI (GRO is on), so that each accepts
+//! frames from an XDP program on the other.
 //!
 //! A lab may have a [`Device`] between the two interfaces, in a network namespace of its own.
 
@@ -36,7 +36,7 @@ use crate::{
 /// The two interfaces of a lab, each other's peer.
 pub const INTERFACES: [&str; 2] = ["veth-a", "veth-b"];
 
-/// Identifies a lab's interfaces: a user who can set it controls the interface anyway.
+/// Identifies a lab's interfaces. Setting it takes the permission to control the interface anyway.
 pub(crate) const ALIAS: &str = "squall lab";
 
 #[derive(Clone, Copy, Debug)]
@@ -322,7 +322,7 @@ fn show_own_sysfs() {
     }
 }
 
-/// Forks the process that holds the namespaces, and waits until the links are there. The holder
+/// Forks the process that holds the namespaces, and waits until the links exist. The holder
 /// itself writes `state`: its parent may be killed at any moment, and a lab without a name could
 /// never be taken down.
 fn start_holder(

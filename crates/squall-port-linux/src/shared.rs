@@ -1,8 +1,8 @@
 //! Files and folders in places that other users can write to: /tmp, /run/lock, /dev/shm.
 //!
-//! There, a name may have been planted by anyone: a FIFO that blocks a process when it opens it, a link to a
-//! file of this user, a folder whose owner changes its contents. So nothing is opened there by name
-//! except here.
+//! There, a name may have been planted by anyone: a FIFO that blocks a process when it opens it, a
+//! link to a file of this user, a folder whose owner changes its contents. So nothing is opened
+//! there by name except here.
 
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions},
@@ -28,8 +28,8 @@ pub fn own_file(path: &Path) -> io::Result<File> {
             .custom_flags(OPEN_FLAGS)
             .open(path)
     };
-    // Not O_CREAT on a file that exists: fs.protected_regular can refuse that in sticky folders such
-    // as /tmp.
+    // Not O_CREAT on a file that exists: fs.protected_regular can refuse that in sticky folders
+    // such as /tmp.
     let file = match open(true) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open(false)?,
         other => other?,

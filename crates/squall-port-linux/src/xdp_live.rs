@@ -196,9 +196,9 @@ impl LivePort {
         io::Error::new(error.kind(), format!("{}: {error}", self.address))
     }
 
-    /// Loads a program and its witnesses. Of its maps, `memory` is shared and `exit` leads to the
-    /// interface. `frame` is the initial content of live frames; `batch` frames may be handed over
-    /// together.
+    /// Loads a program and its witnesses. Its map `memory` is shared, and its map `exit` leads to
+    /// the interface. `frame` is the initial content of live frames; `batch` frames may be handed
+    /// over together.
     fn load(
         &mut self,
         object: &Object,

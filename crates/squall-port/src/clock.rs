@@ -96,7 +96,7 @@ const TIE_INTERVAL: u64 = 100_000;
 /// Nanoseconds over which the rate is computed: an error of 30 ns in a tie is then 3 ppm.
 const RATE_BASE: u64 = 10_000_000;
 /// Nanoseconds that a prediction may be wrong, in addition to 1/1000 of its distance, before the
-/// rate is learned anew.
+/// rate is learned again.
 const TOLERANCE: u64 = 2_000;
 /// A counter is given up after this number of wrong predictions.
 const MAX_MISSES: u32 = 16;
@@ -110,7 +110,8 @@ impl FastClock {
     pub fn now(&mut self) -> Nanos {
         let predicted = self.counter.as_ref().and_then(|counter| counter.at(read_counter()));
         let now = predicted.unwrap_or_else(|| self.tie_again());
-        // Never back, because a new tie may be earlier than the last prediction.
+        // Keeps the last time if it is later, because a new tie may be earlier than the last
+        // prediction.
         self.last = self.last.max(Nanos(now));
         self.last
     }
@@ -166,8 +167,8 @@ impl Counter {
         if at.ns - self.newer.ns >= RATE_BASE {
             let (ticks, ns) = (at.ticks.wrapping_sub(self.older.ticks), at.ns - self.older.ns);
             let rate = (u128::from(ns) << 32) / u128::from(ticks.max(1));
-            // Counters of 60 MHz to 30 GHz: without limits, a jump of the counter could overflow the
-            // product in `at`.
+            // Counters of 60 MHz to 30 GHz: without limits, a jump of the counter could overflow
+            // the product in `at`.
             self.rate = u64::try_from(rate).unwrap_or(u64::MAX).clamp(1 << 27, 1 << 36);
             self.valid = (TIE_INTERVAL << 32) / self.rate;
             (self.older, self.newer) = (self.newer, at);

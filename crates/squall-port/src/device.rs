@@ -51,7 +51,7 @@ impl Limit {
 
     /// Converts `size` to the unit in which a nanosecond is worth `rate.num`.
     fn work(&self, size: u64) -> u128 {
-        // 128 bits, because nanoseconds times the numerator of a rate exceed 64.
+        // Nanoseconds times the numerator of a rate exceed 64 bits, which is why this has 128.
         let per = if self.rate.unit == RateUnit::Pps { 1 } else { 8 };
         u128::from(size * per) * 1_000_000_000 * u128::from(self.rate.den)
     }
@@ -89,7 +89,8 @@ impl Policer {
     pub fn takes(&mut self, now: Nanos, wire_len: u32) -> bool {
         let now = now.max(self.last.unwrap_or(now));
         let passed = now - self.last.replace(now).unwrap_or(now);
-        // Not rounded, because otherwise a stream at exactly the rate would lose a frame now and then.
+        // The product is exact, because a rounded one would make a stream at exactly the rate lose
+        // a frame now and then.
         let earned = u128::from(passed.0) * u128::from(self.limit.rate.num);
         self.credit = (self.credit + earned).min(self.limit.work(u64::from(self.limit.depth)));
         let cost = self.limit.work(self.limit.size(wire_len));
@@ -169,7 +170,7 @@ impl Buffer {
             self.counts.dropped += 1;
             return None;
         }
-        // Rounded up, so that departures never exceed the rate.
+        // Rounds up, so that departures never exceed the rate.
         Some(Nanos(u64::try_from(self.idle_from.div_ceil(num)).unwrap_or(u64::MAX)))
     }
 

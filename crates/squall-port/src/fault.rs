@@ -247,8 +247,8 @@ impl Path {
 
     /// When a frame that enters at `time` leaves; `None`: it is dropped.
     fn passes(&mut self, time: Nanos, octets: &[u8], wire_len: u32) -> Option<Nanos> {
-        // The order of the parts matters: a frame that is lost uses no entry, token or room.
-        // Otherwise the counts of each part would depend on the parts after it.
+        // The order matters: a frame that one part drops does not reach the parts after it, because
+        // it must not use an entry, a token or room there.
         if self.link.as_mut().is_some_and(BadLink::loses) || !self.is_on(time) {
             return None;
         }
@@ -319,7 +319,7 @@ struct BadLink {
 
 impl BadLink {
     fn new(law: Gilbert, seed: u64) -> Self {
-        // Queue 0 for all frames, because the queues of a port share its path.
+        // The path draws as queue 0, because all queues of a port share it.
         let chooser = |salt| Chooser::new(seed, 0, salt);
         let (worse, better) = (chooser(7).of(law.worse), chooser(8).of(law.better));
         Self { worse, better, bad: false, counts: Counts::default() }
@@ -614,7 +614,7 @@ impl FaultRx {
                 deliver(octets, frame);
             }
             if let Some((late, mut late_frame)) = self.held.take() {
-                // Not earlier than the other frame, because it arrives after it.
+                // The late frame arrives after the other, so that its time is not earlier.
                 frame.time = frame.time.max(late_frame.time);
                 late_frame.time = frame.time;
                 deliver(&late, late_frame);
@@ -665,7 +665,7 @@ struct Chooser {
 
 impl Chooser {
     fn new(seed: u64, queue: u32, salt: u64) -> Self {
-        // Different for each queue, because otherwise all queues would lose the same frames.
+        // Each queue draws its own numbers, because otherwise all would lose the same frames.
         let random = SplitMix64(seed ^ u64::from(queue) << 32 ^ salt << 56);
         Self { chance: Chance::Never, random, turns: 0 }
     }
@@ -677,7 +677,7 @@ impl Chooser {
     fn hits(&mut self) -> bool {
         match self.chance {
             Chance::Never => false,
-            // 53 bits, because an f64 holds no more of them exactly.
+            // Compares 53 bits, because an f64 holds no more of them exactly.
             Chance::Probability(p) => ((self.random.draw() >> 11) as f64) < p * (1u64 << 53) as f64,
             Chance::EveryNth(n) => {
                 self.turns += 1;

@@ -193,7 +193,7 @@ pub trait Port: Send {
         Ok(())
     }
 
-    /// Sets the key of the run's signatures; `None`: those of any run are looked for. For ports
+    /// Sets the key of the run's signatures; `None` accepts signatures of any run. For ports
     /// that leave unsigned frames to the machine's stack.
     fn expect_signatures(&mut self, _key: Option<u16>) {}
 
@@ -245,7 +245,8 @@ pub struct Hosts {
     pub addresses: Vec<RangeInclusive<IpAddr>>,
     /// Their packets carry MPLS labels.
     pub labels: bool,
-    /// The port has other uses, too: it still receives what it would receive without them.
+    /// The port has other uses, too: it still receives the frames that it would receive without
+    /// them.
     pub shared: bool,
     /// Number of workers. Receive queue i belongs to worker i and should get the frames of its
     /// flows ([`squall_bpf::owner`]); others may get them, too. 1: one worker has all flows.
@@ -291,7 +292,7 @@ pub trait TxQueue: Send {
     }
 
     /// Frames that have left of the GSO frame to be sent next, if the queue became full in the
-    /// middle of it. After an error: of the frame that was dropped, until the next call.
+    /// middle of it. After an error the count is that of the dropped frame, until the next call.
     fn partly(&self) -> u32 {
         0
     }
@@ -370,7 +371,7 @@ impl TxBatch<'_> {
     pub fn frame(&mut self, i: usize, len: usize, due: Nanos) -> &mut [u8] {
         assert!(len <= self.stride, "frame longer than the slot that was asked for");
         self.meta[i].len = len as u32;
-        // Reset, because slots keep their content between uses.
+        // Resets the cut, because slots keep their content between uses.
         self.meta[i].cut = Cut::WHOLE;
         self.meta[i].due = due;
         &mut self.base[i * self.stride..][..len]

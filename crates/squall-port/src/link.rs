@@ -150,7 +150,7 @@ impl Link {
 
     /// Records that the link went down and up between two polls, the second at `at`.
     pub fn flapped(&self, at: Nanos) {
-        // Both, because with `Stop` the port is lost even if the link is up again.
+        // Records both, because with `Stop` the port is lost even if the link is up again.
         self.set(false, at);
         self.set(true, at);
     }

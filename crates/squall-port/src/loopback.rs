@@ -86,8 +86,8 @@ impl Link {
     }
 }
 
-/// Links by name that a second end may still join. Weak, so that a name is free again when its port is
-/// closed.
+/// Links by name that a second end may still join. Weak, so that a name is free again when its port
+/// is closed.
 static LINKS: Mutex<BTreeMap<String, Weak<Link>>> = Mutex::new(BTreeMap::new());
 
 /// The link of that name, and the index of the new end.
@@ -104,7 +104,7 @@ fn join(address: &Address, shape: &Shape) -> Result<(Arc<Link>, usize), AddressE
             }
             state.has_second = true;
             drop(state);
-            // Removed, so that a third port of that name starts a new link.
+            // Removes the name, so that a third port of it starts a new link.
             links.remove(address.name());
             return Ok((link, 1));
         }
@@ -284,7 +284,7 @@ impl TxQueue for LoopTx {
         let too_long = taken == 0 && n > 0;
         let done = taken + usize::from(too_long);
         self.lent.pass(done);
-        // Not sent if no one receives, because the ring would fill and never empty.
+        // Drops the frames if the other end does not receive, because the ring would stay full.
         if taken > 0 && listening {
             self.sender.push(parcel);
         } else {

@@ -34,7 +34,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     if path.file_name().is_none() {
         return Err(address.error("expected a file name: try pcap:out.pcap").into());
     }
-    // Checked here, so that the error comes before the run starts.
+    // Checks the path here, so that the error comes before the run starts.
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !read && !directory.is_dir() {
         return Err(address.error(format!("there is no directory {}", directory.display())).into());
@@ -233,7 +233,7 @@ fn write_until_error(out: &mut impl Write, octets: &[u8]) -> (usize, Option<io::
         match out.write(&octets[at..]) {
             Ok(0) => return (at, Some(io::ErrorKind::WriteZero.into())),
             Ok(n) => at += n,
-            // Tried again, because a signal is no error of the file.
+            // Tries again, because a signal is no error of the file.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return (at, Some(error)),
         }
@@ -300,7 +300,8 @@ impl TxQueue for PcapTx {
             if taken == 0 {
                 return Err(error.into());
             }
-            // Later, because this call has to report the frames that were written.
+            // The next call reports the error, because this one reports the frames that were
+            // written.
             self.failure = Some(error);
         }
         Ok(taken)

@@ -19,7 +19,7 @@ impl Slots {
     /// `count` slots for frames of up to `max_frame` octets.
     pub fn new(count: usize, max_frame: usize) -> Self {
         let stride = stride(max_frame);
-        // One line more, so that the first slot can start on a line wherever the heap puts the block.
+        // Allocates one line more, so that the first slot can start on a line anywhere in the heap.
         let memory = vec![0; count * stride + CACHE_LINE];
         // The heap block of a Vec that never grows does not move.
         let start = match memory.as_ptr().align_offset(CACHE_LINE) {

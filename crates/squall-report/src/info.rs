@@ -101,7 +101,7 @@ pub struct Traffic {
     pub last_ns: Option<u64>,
     pub first: Option<String>,
     pub last: Option<String>,
-    /// Of several files together: the time that at least one of them covers.
+    /// With several files, the time that at least one of them covers.
     pub duration_s: f64,
     /// Mean over the duration; 0 without a duration.
     pub mean_pps: f64,

@@ -204,9 +204,9 @@ pub struct ReplayFlows {
     pub flow_packets: u64,
     /// Packets without IP, fragments without ports, packets with cut or contradictory headers.
     pub non_flow_packets: u64,
-    /// Of the non-flow packets, those with cut or contradictory headers.
+    /// Non-flow packets with cut or contradictory headers.
     pub invalid_packets: u64,
-    /// Of the flow packets, those of flows beyond the limit of counted flows.
+    /// Flow packets of flows beyond the limit of counted flows.
     pub overflow_packets: u64,
     /// Shares by IP version and protocol, busiest first.
     pub protocols: Vec<ReplayShare>,
@@ -604,8 +604,8 @@ pub struct ForeignRun {
     pub packets: u64,
     /// Octets with FCS.
     pub octets: u64,
-    /// It has the key of this run, and so the same seed: its frames left before this run began, have
-    /// a time that is still to come, or are of a stream that this run does not have.
+    /// It has the key of this run, and so the same seed: its frames left before this run began,
+    /// have a time that is still to come, or are of a stream that this run does not have.
     pub same_key: bool,
 }
 
@@ -614,7 +614,7 @@ pub struct ForeignRun {
 pub struct RxReport {
     pub packets: u64,
     pub octets: u64,
-    /// Means over the run's duration; those of flows and sources are from their first to their last
+    /// Means over the run's duration, or for flows and sources from their first to their last
     /// frame.
     pub pps: f64,
     pub bps_l1: f64,
@@ -625,11 +625,11 @@ pub struct RxReport {
     pub gso_frames: u64,
     #[serde(default)]
     pub segments: u64,
-    /// Frames without Squall's signature: of streams without `latency` and `trex_group`, or of
-    /// other senders.
+    /// Frames without Squall's signature: frames of other senders, or of streams without `latency`
+    /// and `trex_group`.
     pub unsigned_packets: u64,
-    /// Frames with signatures of other runs, which are in no stream: an earlier run that is replayed
-    /// or comes back, or another Squall on the same network.
+    /// Frames with signatures of other runs, which are in no stream: an earlier run that is
+    /// replayed or comes back, or another Squall on the same network.
     #[serde(default)]
     pub foreign_packets: u64,
     /// The same, run by run.
@@ -745,7 +745,7 @@ pub struct InterfaceReport {
     /// Frames that the device could not receive because its buffers were full; some drivers count
     /// these in `rx_dropped` or `rx_errors`, too.
     pub rx_missed: u64,
-    /// Overruns of the device's queue; some drivers count these elsewhere, too, as `rx_missed`.
+    /// Overruns of the device's queue; some drivers count these twice, also as `rx_missed`.
     pub rx_fifo: u64,
 }
 
@@ -956,7 +956,7 @@ pub struct Bursts {
 pub struct SequenceReport {
     /// `squall`, `mgen`, `crude`, `trex`, `iperf3`, `rtp`.
     pub kind: String,
-    /// Of Squall's own frames: the stream. Its figures are among the report's streams, not here.
+    /// The stream, for Squall's own frames. Its figures are among the report's streams, not here.
     /// `null`: several streams.
     pub stream: Option<u16>,
     /// Packets without a sequence number.
@@ -1094,8 +1094,8 @@ pub struct TemplateSample {
     /// Flows per second that started, and that completed, since the previous sample.
     pub attempted_cps: f64,
     pub completed_cps: f64,
-    /// So far: flows that failed; flows that were due and not started; of these, those for which
-    /// the generator was late.
+    /// So far: flows that failed, flows that were due and not started, and those among the latter
+    /// for which the generator was late.
     pub failed: u64,
     pub not_begun: u64,
     pub late: u64,
@@ -1163,8 +1163,8 @@ pub struct Contention {
     pub involuntary_switches: u64,
     /// Time during which the control group of the process had used up its quota.
     pub throttled_s: f64,
-    /// Of the whole machine: time during which a task waited for a CPU (PSI), and CPU time that the
-    /// hypervisor took.
+    /// For the whole machine: time during which a task waited for a CPU (PSI), and CPU time that
+    /// the hypervisor took.
     pub pressure_s: f64,
     pub steal_s: f64,
 }

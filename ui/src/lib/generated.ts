@@ -420,8 +420,8 @@ export interface TemplateSample {
   attempted_cps: number;
   completed_cps: number;
   /**
-   * So far: flows that failed; flows that were due and not started; of these, those for which the
-   * generator was late.
+   * So far: flows that failed, flows that were due and not started, and those among the latter for
+   * which the generator was late.
    */
   failed: number;
   not_begun: number;
@@ -592,7 +592,7 @@ export interface SourceRecord {
   unit: string;
   /** Number due until the run ended: `sent` plus all of `not_sent`. */
   asked: number;
-  /** Frames that the port accepted; of flows, those that started. */
+  /** Frames that the port accepted, or flows that started. */
   sent: number;
   /** Number due and not sent, by reason. */
   not_sent: Record<string, number>;
@@ -621,8 +621,8 @@ export interface SourceRecord {
   lag_s: number;
   moved_s: number;
   /**
-   * Time in which the sending thread was ready to run and had no CPU; of several threads, the
-   * longest.
+   * Time in which the sending thread was ready to run and had no CPU; the longest of several
+   * threads.
    */
   starved_s: number;
   longest_stall_s: number;
@@ -777,8 +777,7 @@ export interface RxReport {
   packets: number;
   octets: number;
   /**
-   * Means over the run's duration; those of flows and sources are from their first to their last
-   * frame.
+   * Means over the run's duration, or for flows and sources from their first to their last frame.
    */
   pps: number;
   bps_l1: number;
@@ -790,8 +789,8 @@ export interface RxReport {
   gso_frames: number;
   segments: number;
   /**
-   * Frames without Squall's signature: of streams without `latency` and `trex_group`, or of other
-   * senders.
+   * Frames without Squall's signature: frames of other senders, or of streams without `latency` and
+   * `trex_group`.
    */
   unsigned_packets: number;
   /**
@@ -872,7 +871,7 @@ export interface InterfaceReport {
    * these in `rx_dropped` or `rx_errors`, too.
    */
   rx_missed: number;
-  /** Overruns of the device's queue; some drivers count these elsewhere, too, as `rx_missed`. */
+  /** Overruns of the device's queue; some drivers count these twice, also as `rx_missed`. */
   rx_fifo: number;
 }
 
@@ -1152,9 +1151,9 @@ export interface ReplayFlows {
   flow_packets: number;
   /** Packets without IP, fragments without ports, packets with cut or contradictory headers. */
   non_flow_packets: number;
-  /** Of the non-flow packets, those with cut or contradictory headers. */
+  /** Non-flow packets with cut or contradictory headers. */
   invalid_packets: number;
-  /** Of the flow packets, those of flows beyond the limit of counted flows. */
+  /** Flow packets of flows beyond the limit of counted flows. */
   overflow_packets: number;
   /** Shares by IP version and protocol, busiest first. */
   protocols: ReplayShare[];
@@ -1187,8 +1186,8 @@ export interface FlowsReport {
   /** From the start of the load until the last flow ended. */
   duration_s: number;
   /**
-   * Of this, the time until one gap after the last flow was due; the rest is the drain. All of it
-   * if the run has no clients.
+   * The part of it until one gap after the last flow was due; the rest is the drain. All of it if
+   * the run has no clients.
    */
   arrivals_s: number;
   /** Templates in the order of the profile. */
@@ -1233,8 +1232,9 @@ export interface RoleReport {
   failed: Record<string, number>;
   /**
    * Deviations of peers from the flow program: `unexpected_data`, `too_short`, `no_answer`,
-   * `bad_http`, `closed_early` (the server closed the connection before the last request); of TLS:
-   * `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`, `tls_timeout`.
+   * `bad_http`, `closed_early` (the server closed the connection before the last request); with TLS
+   * also `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`,
+   * `tls_timeout`.
    */
   protocol_errors: Record<string, number>;
   /**
@@ -1262,7 +1262,7 @@ export interface RoleReport {
   /** Figures of the time at full load; only of clients. */
   steady: SteadyReport | null;
   /**
-   * Of all templates together: the second in which the most flows started, and the one in which the
+   * The second in which the most flows of all templates together started, and the one in which the
    * most completed.
    */
   busiest_second: BusiestSecond | null;
@@ -1291,7 +1291,7 @@ export interface RoleReport {
   tls: TlsReport | null;
 }
 
-/** Requests over flows: of HTTP, or of any program that sends and then waits. */
+/** Requests over flows, by HTTP or by any program that sends and then waits. */
 export interface RequestsReport {
   /** Requests that the flow programs of all started flows make, and redirections followed. */
   asked: number;
@@ -1327,7 +1327,7 @@ export interface BusiestSecond {
 export interface TlsReport {
   /** Completed handshakes. */
   handshakes: number;
-  /** Of these, handshakes that resumed an earlier session. */
+  /** Handshakes that resumed an earlier session. */
   resumed: number;
   handshakes_per_second: number;
   /** From the end of the TCP handshake to the end of the TLS handshake. */
@@ -1372,7 +1372,7 @@ export interface ConversationsReport {
   /** Packets of the capture that the filter accepted. */
   packets: number;
   /**
-   * Of these, packets that are in no conversation, by reason: `other_protocols`, `damaged`,
+   * Packets among these that are in no conversation, by reason: `other_protocols`, `damaged`,
    * `fragments`, `multicast`, `silent`, `port_zero`.
    */
   packets_left_out: Record<string, number>;
@@ -1436,7 +1436,7 @@ export interface AttackReport {
   problems_first: string[];
   /** Rules that were selected. */
   chosen: number;
-  /** Of these, rules for which an attack was found and verified by the evaluator. */
+  /** Selected rules for which an attack was found and verified by the evaluator. */
   solved: number;
   /** Rules for which no attack was found, by reason; `silent` rules never alert. */
   unsolved: Record<string, number>;
@@ -1446,7 +1446,7 @@ export interface AttackReport {
   attacks: number;
   near_misses: number;
   /**
-   * Of these attacks, those whose rule does not match the frames as they are sent (evasions,
+   * Attacks among these whose rule does not match the frames in the form that is sent (evasions,
    * tunnels, addresses), by the evaluator: no alert is expected for them.
    */
   unseen: number;
@@ -1485,14 +1485,14 @@ export interface UnsolvedRule {
 export interface PassageReport {
   /** Conversations between both ends, and attacks that were sent as prepared frames. */
   conversations: number;
-  /** Of these, attacks that were sent as prepared frames. */
+  /** Attacks that were sent as prepared frames. */
   as_frames: number;
   /**
-   * Conversations that completed at both ends; of prepared frames, attacks of which all octets of
-   * payload arrived at the other port.
+   * Conversations that completed at both ends, and attacks in prepared frames whose whole payload
+   * arrived at the other port.
    */
   passed: number;
-  /** Of those that passed as frames, attacks whose octets were changed, not their number. */
+  /** Attacks that passed as frames with changed octets, but the same number of them. */
   altered: number;
   /**
    * All others: conversations by the failure at the client, or else at the server; `not_received`,
@@ -1595,7 +1595,7 @@ export interface SequenceReport {
   /** `squall`, `mgen`, `crude`, `trex`, `iperf3`, `rtp`. */
   kind: string;
   /**
-   * Of Squall's own frames: the stream. Its figures are among the report's streams, not here.
+   * The stream, for Squall's own frames. Its figures are among the report's streams, not here.
    * `null`: several streams.
    */
   stream: number | null;
@@ -1674,7 +1674,7 @@ export interface Contention {
   /** Time during which the control group of the process had used up its quota. */
   throttled_s: number;
   /**
-   * Of the whole machine: time during which a task waited for a CPU (PSI), and CPU time that the
+   * For the whole machine: time during which a task waited for a CPU (PSI), and CPU time that the
    * hypervisor took.
    */
   pressure_s: number;

@@ -137,7 +137,7 @@ impl FrameRing {
         }
     }
 
-    /// The entry of the frame in the next slot, if one is there.
+    /// The entry of the frame in the next slot, if there is one.
     fn entry(&self) -> Option<Entry> {
         let status = self.status(self.next).load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {

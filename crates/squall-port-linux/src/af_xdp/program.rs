@@ -137,7 +137,7 @@ const PASSED_OCTETS: usize = 1;
 /// Matching frames of queues without a socket: they pass to the host, too.
 const UNCLAIMED: usize = 2;
 const UNSTAMPED: usize = 3;
-/// The key of expected signatures; [`ANY_KEY`]: those of any run.
+/// The key of expected signatures; [`ANY_KEY`] accepts signatures of any run.
 const KEY: usize = 4;
 const WORDS: usize = 5;
 
@@ -241,7 +241,7 @@ impl Receiving {
 pub struct Counters(MappedArray);
 
 impl Counters {
-    /// Sets the key of expected signatures; `None`: those of any run.
+    /// Sets the key of expected signatures; `None` accepts signatures of any run.
     pub fn expect(&self, key: Option<u16>) {
         self.0.word(KEY).store(key.map_or(ANY_KEY, u64::from), Ordering::Relaxed);
     }
@@ -387,7 +387,7 @@ fn load_frame(a: &mut Asm, octets: i32, short: Label) {
 /// Loads the octets by a helper, because the end of a frame may be in another buffer.
 ///
 /// Without a key one of 65,536 frames of the host looks signed. If it were taken each time, a TCP
-/// segment could never arrive, however often it is retransmitted. So a key is first shown by one
+/// segment could never arrive, not even by retransmission. So a key is first shown by one
 /// frame, and the same frame is left to the host when it comes again.
 fn is_signed(a: &mut Asm, keys: SignatureMaps, signed: Label, unsigned: Label) {
     const LEN: i32 = 16;
@@ -457,7 +457,7 @@ fn is_for(a: &mut Asm, ranges: &Ranges, own: Label, others: Label) {
     a.bind(v4);
     bounded(a, 20);
     a.load(Size::U32, R4, R2, 14 + 16).jump(compare);
-    // The target address: of the host asked for in a request, of the asking host in a reply.
+    // The target is the host asked for in a request, and the asking host in a reply.
     a.bind(arp);
     bounded(a, 28);
     a.load(Size::U32, R4, R2, 14 + 24);

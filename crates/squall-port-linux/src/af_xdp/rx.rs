@@ -140,7 +140,7 @@ impl Queue {
         }
     }
 
-    /// Number of descriptors and length of the frame at `at`, if all its pieces are there.
+    /// Number of descriptors and length of the frame at `at`, if the ring has all its pieces.
     fn next(&self, at: u32, end: u32) -> Option<(u32, usize)> {
         let (mut n, mut len) = (0, 0);
         while at.wrapping_add(n) != end {

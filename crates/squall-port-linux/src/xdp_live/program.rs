@@ -74,7 +74,8 @@ const PART: i32 = 10_000;
 /// Longest wait while frames are under way: they leave only when the kernel has run the program for
 /// the whole batch, and the runs without a frame take about as long.
 const MAX_WAIT_UNDER_WAY: i32 = 1_000;
-/// Readings of the clock in one wait, at most: far more than a part takes. bpf_loop() needs a bound.
+/// Readings of the clock in one wait, at most: far more than a part takes. bpf_loop() needs a
+/// bound.
 const MAX_CLOCK_READS: i32 = 10_000;
 /// Polls for a new frame in one run: some microseconds.
 const MAX_RING_POLLS: i32 = 1000;

@@ -114,7 +114,7 @@ impl Flow {
             address
         };
         let protocol = header[9];
-        // By the fragment's offset, because only the first fragment has the ports (RFC 791).
+        // The fragment's offset matters, because only the first fragment has the ports (RFC 791).
         let first = get_be16(header, 6)? & 0x1fff == 0;
         let segment = packet.get(usize::from(header[0] & 15) * 4..)?;
         let ports = if first { ports(protocol, segment) } else { [0; 2] };

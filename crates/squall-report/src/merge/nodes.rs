@@ -10,7 +10,7 @@ use crate::report::{ReasonCode, ReceiverRx, Report, StreamRx};
 pub(super) struct Nodes {
     /// Ports that no report has open, with their addresses.
     pub missing: BTreeMap<String, String>,
-    /// Of streams, the ports that send them.
+    /// The ports that send each stream.
     senders: BTreeMap<String, String>,
     /// Uncertainty of the sender's clock for each stream.
     bounds: BTreeMap<String, u64>,
@@ -111,7 +111,7 @@ fn alone(rx: &mut StreamRx) {
     }
 }
 
-/// Reports of one group are parts of one whole: those of nodes that have the same ports.
+/// Reports of nodes that have the same ports form a group: parts of one whole.
 pub(super) fn group(report: &Report) -> Vec<&str> {
     let ports = || report.ports.iter();
     match ports().any(|port| port.is_elsewhere()) {

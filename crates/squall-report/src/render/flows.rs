@@ -153,8 +153,8 @@ fn steady(load: &FlowsReport) -> Option<String> {
     ))
 }
 
-/// Flows during a run, in at most `rows` lines: those of clients if there are any, because their
-/// servers have the same ones.
+/// Flows during a run, in at most `rows` lines. Shows only the clients' if there are any, because
+/// their servers have the same ones.
 pub fn watched(samples: &[TemplateSample], rows: usize) -> Table {
     let side =
         if samples.iter().any(|sample| sample.side == "client") { "client" } else { "server" };

@@ -1,6 +1,6 @@
 //! The live view of a run, on stderr, so that stdout stays clean for `--json -`.
 //!
-//! On a terminal a table is redrawn in place; elsewhere a line is printed each second. The
+//! On a terminal a table is redrawn in place; on other outputs a line is printed each second. The
 //! terminal's state never changes: each frame is one write that switches line wrap off and on
 //! again, the cursor stays visible below the table, and there is no raw mode. So a panic or a kill
 //! needs no cleanup, and Ctrl-C remains the signal that stops the run.

@@ -1,4 +1,4 @@
-//! Ports and streams during a run, one row each: of a run in this process, or of a daemon's.
+//! Ports and streams during a run, one row each. The run is in this process or a daemon's.
 
 use squall_units::median_high;
 

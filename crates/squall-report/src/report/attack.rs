@@ -17,7 +17,7 @@ pub struct AttackReport {
     pub problems_first: Vec<String>,
     /// Rules that were selected.
     pub chosen: u64,
-    /// Of these, rules for which an attack was found and verified by the evaluator.
+    /// Selected rules for which an attack was found and verified by the evaluator.
     pub solved: u64,
     /// Rules for which no attack was found, by reason; `silent` rules never alert.
     pub unsolved: BTreeMap<String, u64>,
@@ -26,7 +26,7 @@ pub struct AttackReport {
     /// Attacks of the run, and near misses.
     pub attacks: u64,
     pub near_misses: u64,
-    /// Of these attacks, those whose rule does not match the frames as they are sent (evasions,
+    /// Attacks among these whose rule does not match the frames in the form that is sent (evasions,
     /// tunnels, addresses), by the evaluator: no alert is expected for them.
     #[serde(default)]
     pub unseen: u64,
@@ -67,13 +67,13 @@ pub struct UnsolvedRule {
 pub struct PassageReport {
     /// Conversations between both ends, and attacks that were sent as prepared frames.
     pub conversations: u64,
-    /// Of these, attacks that were sent as prepared frames.
+    /// Attacks that were sent as prepared frames.
     #[serde(default)]
     pub as_frames: u64,
-    /// Conversations that completed at both ends; of prepared frames, attacks of which all octets
-    /// of payload arrived at the other port.
+    /// Conversations that completed at both ends, and attacks in prepared frames whose whole
+    /// payload arrived at the other port.
     pub passed: u64,
-    /// Of those that passed as frames, attacks whose octets were changed, not their number.
+    /// Attacks that passed as frames with changed octets, but the same number of them.
     #[serde(default)]
     pub altered: u64,
     /// All others: conversations by the failure at the client, or else at the server;

@@ -12,7 +12,7 @@ use super::Distribution;
 pub struct FlowsReport {
     /// From the start of the load until the last flow ended.
     pub duration_s: f64,
-    /// Of this, the time until one gap after the last flow was due; the rest is the drain. All of
+    /// The part of it until one gap after the last flow was due; the rest is the drain. All of
     /// it if the run has no clients.
     #[serde(default)]
     pub arrivals_s: f64,
@@ -34,7 +34,7 @@ pub struct ConversationsReport {
     pub capture: String,
     /// Packets of the capture that the filter accepted.
     pub packets: u64,
-    /// Of these, packets that are in no conversation, by reason: `other_protocols`, `damaged`,
+    /// Packets among these that are in no conversation, by reason: `other_protocols`, `damaged`,
     /// `fragments`, `multicast`, `silent`, `port_zero`.
     pub packets_left_out: BTreeMap<String, u64>,
     /// Conversations in the capture, and those that are replayed.
@@ -117,9 +117,9 @@ pub struct RoleReport {
     /// `keepalive_timeout`.
     pub failed: BTreeMap<String, u64>,
     /// Deviations of peers from the flow program: `unexpected_data`, `too_short`, `no_answer`,
-    /// `bad_http`, `closed_early` (the server closed the connection before the last request); of
-    /// TLS: `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`,
-    /// `tls_timeout`.
+    /// `bad_http`, `closed_early` (the server closed the connection before the last request);
+    /// with TLS also `tls_alert`, `tls_certificate`, `tls_incompatible`, `tls_broken`,
+    /// `tls_closed`, `tls_timeout`.
     pub protocol_errors: BTreeMap<String, u64>,
     /// Requests of the flows that started; only of clients, and `null` if chance or the server
     /// determines how many requests a flow makes.
@@ -143,7 +143,7 @@ pub struct RoleReport {
     /// Figures of the time at full load; only of clients.
     #[serde(default)]
     pub steady: Option<SteadyReport>,
-    /// Of all templates together: the second in which the most flows started, and the one in which
+    /// The second in which the most flows of all templates together started, and the one in which
     /// the most completed.
     #[serde(default)]
     pub busiest_second: Option<BusiestSecond>,
@@ -171,7 +171,7 @@ pub struct RoleReport {
     pub tls: Option<TlsReport>,
 }
 
-/// Requests over flows: of HTTP, or of any program that sends and then waits.
+/// Requests over flows, by HTTP or by any program that sends and then waits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestsReport {
     /// Requests that the flow programs of all started flows make, and redirections followed.
@@ -187,7 +187,7 @@ pub struct RequestsReport {
 pub struct TlsReport {
     /// Completed handshakes.
     pub handshakes: u64,
-    /// Of these, handshakes that resumed an earlier session.
+    /// Handshakes that resumed an earlier session.
     pub resumed: u64,
     pub handshakes_per_second: f64,
     /// From the end of the TCP handshake to the end of the TLS handshake.
@@ -224,8 +224,8 @@ pub struct BusiestSecond {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkReport {
     pub port: String,
-    /// `frames_received`, `not_ours`, `malformed`, `bad_tcp_checksum`, `checksum_unverified` (frames
-    /// accepted without a check, because the sending host left the checksum to its NIC),
+    /// `frames_received`, `not_ours`, `malformed`, `bad_tcp_checksum`, `checksum_unverified`
+    /// (frames accepted without a check, because the sending host left the checksum to its NIC),
     /// `accept_full` (flows of peers that found the table of flows full), `arp_requests_answered`,
     /// `unresolved` ...
     pub counters: BTreeMap<String, u64>,

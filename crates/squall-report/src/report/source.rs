@@ -18,7 +18,7 @@ pub struct SourceRecord {
     pub unit: String,
     /// Number due until the run ended: `sent` plus all of `not_sent`.
     pub asked: u64,
-    /// Frames that the port accepted; of flows, those that started.
+    /// Frames that the port accepted, or flows that started.
     pub sent: u64,
     /// Number due and not sent, by reason.
     pub not_sent: BTreeMap<String, u64>,
@@ -46,8 +46,8 @@ pub struct SourceRecord {
     /// up for or not.
     pub lag_s: f64,
     pub moved_s: f64,
-    /// Time in which the sending thread was ready to run and had no CPU; of several threads, the
-    /// longest.
+    /// Time in which the sending thread was ready to run and had no CPU; the longest of several
+    /// threads.
     pub starved_s: f64,
     pub longest_stall_s: f64,
     /// Time in which the port accepted no frames although some were due, and time that the port

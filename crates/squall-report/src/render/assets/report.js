@@ -1,4 +1,4 @@
-// Makes the stream table and the plots of a run's report (html.rs says what is in `data`), with what page.js has.
+// Makes the stream table and the plots of a run's report (html.rs documents `data`), with what page.js has.
 
 // --- stream table -------------------------------------------------------------------------------------------------
 
