@@ -57,7 +57,7 @@ class Info(InfoFigures, Figures[_native.Info]):
 
 
 def _with_names(table: dict[str, Any]) -> dict[str, Any]:
-    """``from`` is a word of Python's."""
+    """``from`` is a keyword of Python's."""
     if "from" in table and "to" in table:
         table["start"], table["end"] = table.pop("from"), table.pop("to")
     return table

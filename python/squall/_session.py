@@ -20,7 +20,7 @@ from ._report import Report
 from ._values import read
 
 if TYPE_CHECKING:
-    # That of typing came with Python 3.11.
+    # Python's typing has it from 3.11 on.
     from typing_extensions import Unpack
 
 __all__ = ["Interrupted", "Run", "Session", "plan", "recv", "run", "send"]
@@ -663,7 +663,7 @@ def recv(
             received = run._native.received
             if count is not None and received >= count:
                 break
-            # A file ends when nothing comes any more.
+            # A file has ended when no frames come any more.
             idle = idle + 1 if run.virtual_time and received == seen else 0
             seen = received
             if idle >= 6:

@@ -96,7 +96,8 @@ class Result:
         return list(json.loads(text))
 
     def write(self, path: str | os.PathLike[str], baseline: Result | None = None) -> None:
-        """Write it to a file: JSON, HTML, CSV (trials) or JUnit (``.xml``), by the name's ending.
+        """Write it to a file: JSON, HTML, CSV (trials) or JUnit (``.xml``), by the extension of the
+        name.
 
         Raises
         ------

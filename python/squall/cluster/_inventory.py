@@ -1,4 +1,4 @@
-"""The inventory: which nodes there are, how they are reached, and whose ports are whose."""
+"""The inventory: nodes, how they are reached, and their ports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Inventory", "InventoryError", "NodeEntry", "Place", "Start", "Tls"]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 TIME = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m)\s*")
 SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0}
-#: The lease of runs: traffic ends within it once the controller is gone.
+#: The lease of runs: traffic ends within this time after the end of the controller.
 LEASE_S = 2.0
 
 
@@ -216,7 +216,7 @@ class Inventory:
         return tuple(name for name in self.nodes if self.own_ports(name))
 
     def near(self, node: str) -> str:
-        """Nodes of about this name, for messages."""
+        """Nodes with similar names, for messages."""
         return _near(node, self.nodes)
 
 
@@ -255,7 +255,7 @@ class _Table:
         return rest.items()
 
     def end(self) -> None:
-        """Nothing unknown is left."""
+        """Checks that no unknown key is left."""
         for key in self._values:
             raise _Wrong(f"{self.key(key)}: unknown key\n  try {_near(key, self._known)}")
 
@@ -441,7 +441,7 @@ def _address(key: str, text: str) -> None:
     try:
         ipaddress.ip_address(text)
     except ValueError:
-        # Ray takes names for some of its arguments and not for others.
+        # For some of its arguments, Ray accepts no names.
         raise _Wrong(f"{key} = {text!r}: expected an IP address, such as 10.0.0.11") from None
 
 
