@@ -1045,7 +1045,7 @@ class ASTFCapInfo:
         self._capture = _Capture(str(self.file), self.udp_mtu or udp_mtu)
 
     def _template(self, ip_gen: ASTFIPGen, s_delay: ASTFCmd | None, octets: int) -> ASTFTemplate:
-        """`octets`: of all captures of the profile."""
+        """`octets`: the sum over all captures of the profile."""
         client, server = ASTFProgram(), ASTFProgram()
         client._play(self._capture, "c", None)
         server._play(self._capture, "s", self.s_delay or s_delay)

@@ -431,8 +431,7 @@ def _only(certificate: bytes) -> ssl.SSLContext:
 
 
 def _data_folders() -> list[pathlib.Path]:
-    """The folders in which a daemon of this machine keeps its files: of the system, and of the
-    user."""
+    """The system's and the user's folder for the files of a daemon of this machine."""
     state = os.environ.get("XDG_STATE_HOME")
     own = (pathlib.Path(state) if state else pathlib.Path.home() / ".local" / "state") / "squall"
     return [pathlib.Path("/var/lib/squall"), own]

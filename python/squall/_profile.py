@@ -62,7 +62,7 @@ class Profile(ProfileTables):
     """The traffic to send: streams and flows, their ports and times.
 
     Its parameters are the keys of the schema; lists of tables have names in the plural. `add` and
-    ``profile.streams`` change what was given.
+    ``profile.streams`` change the given lists.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The file cannot be read, or has errors.
+            The file cannot be read, or has errors.
         """
         return cls._from(_native.Profile.load(os.fspath(path)))
 
@@ -115,7 +115,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The profile has errors.
+            The profile has errors.
         """
         return cls._from(_native.Profile.parse(text, origin, "toml"))
 
@@ -126,7 +126,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The profile has errors.
+            The profile has errors.
         """
         return cls._from(_native.Profile.from_json(json.dumps(_plain(table)), "<python>"))
 
@@ -152,7 +152,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The profile has errors; the exception has all of them.
+            The profile has errors; the exception has all of them.
         """
         self._checked()
 
@@ -162,7 +162,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The profile has errors.
+            The profile has errors.
         """
         return self._checked().to_toml()
 
@@ -184,7 +184,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The profile has errors.
+            The profile has errors.
         """
         return self._checked().to_python()
 
@@ -194,7 +194,7 @@ class Profile(ProfileTables):
         Raises
         ------
         ProfileError
-                The profile has errors.
+            The profile has errors.
         """
         table: dict[str, Any] = json.loads(self._checked().to_json())
         return table

@@ -66,7 +66,7 @@ class Series:
         return _notebook.series_frame(self)
 
     def plot(self, quantity: str = "tx_pps", ax: Any = None, **kwargs: Any) -> Any:
-        """Plot a quantity over time: of each port, or of each stream or template that has it.
+        """Plot a quantity over time for each port, stream or template that has it.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class Series:
         Raises
         ------
         ValueError
-                No port, stream or template has that quantity.
+            No port, stream or template has that quantity.
         ImportError
             matplotlib is not installed.
         """

@@ -605,7 +605,7 @@ class STLStream:
     random_seed : int
         Seed of its random variables; 0: any.
     mac_src_override_by_pkt, mac_dst_override_mode
-            Take MAC addresses from the packet. Default: where the packet has them.
+        Take MAC addresses from the packet. Default: where the packet has them.
     dummy_stream : bool
         Take the time of its frames, and send none.
     start_paused : bool

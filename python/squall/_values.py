@@ -90,7 +90,7 @@ class Figures(Generic[C]):
 class ByName(Generic[N]):
     """A sequence whose items can also be looked up by name.
 
-    Of two items with the same name (a stream that was removed and added again during a run), the
+    If two items have the same name (a stream that was removed and added again during a run), the
     later one is found.
 
     Examples

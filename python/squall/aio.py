@@ -850,7 +850,7 @@ class Session:
             try:
                 await run.close()
             except Exception:
-                # The first error is the one that the user needs to see.
+                # The user needs to see the first error.
                 if kind is None:
                     raise
 
@@ -860,7 +860,7 @@ class Session:
         Raises
         ------
         ProfileError
-                The profile has errors.
+            The profile has errors.
         PortError
             A port cannot be opened, or another holder has it.
         """
@@ -978,7 +978,7 @@ class Run:
         Raises
         ------
         ProfileError
-                The profile has errors; nothing is changed then.
+            The profile has errors; nothing is changed then.
         """
         await self._ask("POST", "/change", _profile(profile))
 

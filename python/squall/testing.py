@@ -117,7 +117,7 @@ class LocalCluster:
         node1's port is ``test-1``, that of its control link ``control-1``.
     folder : pathlib.Path
     inventory : pathlib.Path
-            Inventory of its nodes, without ports.
+        Inventory of its nodes, without ports.
     """
 
     nodes: Mapping[str, Machine]

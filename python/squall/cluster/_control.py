@@ -165,7 +165,7 @@ class Control:
     watch : callable, optional
         Called with this object after each round of heartbeats.
     clocks : dict, optional
-            Clocks of nodes from earlier runs, by name; this run adds its own exchanges.
+        Clocks of nodes from earlier runs, by name; this run adds its own exchanges.
     """
 
     def __init__(

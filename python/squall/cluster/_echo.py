@@ -102,7 +102,7 @@ async def ask(where: Where, timeout: float) -> Exchange:
     Raises
     ------
     OSError
-            There is no route, or the UDP port is closed.
+        There is no route, or the UDP port is closed.
     asyncio.TimeoutError
         No answer came within `timeout` seconds.
     """

@@ -40,13 +40,13 @@ class Host:
     ----------
     cluster : str
     name : str
-            Name of the node; ``head`` for the controller's machine.
+        Name of the node; ``head`` for the controller's machine.
     address : str
-            Address on this machine at which all services of Ray listen.
+        Address on this machine at which all services of Ray listen.
     head : str or None
-            ``HOST:PORT`` of the head; None: this machine is the head.
+        ``HOST:PORT`` of the head; None: this machine is the head.
     port : int
-            TCP port of the head.
+        TCP port of the head.
     node : bool
         Whether it has a node of the inventory.
     """

@@ -44,13 +44,13 @@ class NodeEntry:
         Interfaces that its daemon may use, as with ``squall serve --allow``. The ports of the
         inventory are allowed without this.
     squall : str or None
-        Path of the program there. Default: the one of its Python.
         Path of the program there. Default: that of its Python package.
+    data : str or None
         Folder of its daemon. Default: a temporary one.
     clock_port : int
-            UDP port for exchanges with its clock. 0: any free one.
+        UDP port for exchanges with its clock. 0: any free one.
     clock_offset_ns, clock_drift_ppb
-            An error added to its clock, for tests: results must be the same as without.
+        An error added to its clock, for tests: results must be the same as without.
     """
 
     name: str
@@ -82,9 +82,9 @@ class Start:
     head : str
         This machine's address, to which the nodes connect.
     port : int
-            TCP port of Ray's head. The ports of its other services follow where they are set.
+        TCP port of Ray's head. The ports of its other services follow where they are set.
     reach : str
-            Prefix of commands that run on a node; ``{name}`` and ``{address}`` are replaced.
+        Prefix of commands that run on a node; ``{name}`` and ``{address}`` are replaced.
     python : str
         Python with squall[cluster] on the nodes.
     dashboard : bool

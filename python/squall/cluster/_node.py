@@ -181,8 +181,8 @@ class Node:
             return {"refused": (str(error), 400, type(error).__name__)}
 
     def _check_clock(self) -> None:
-        """Checks that the daemon's clock is the one that this process reads: a time namespace of
-        either would change it.
+        """Checks that the daemon reads the same clock as this process: a time namespace of either
+        would change it.
         """
         before = time.monotonic_ns()
         engine = self._daemon.ask("GET", "/clock")["monotonic_ns"]

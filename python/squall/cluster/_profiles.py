@@ -50,7 +50,7 @@ def job(
     Raises
     ------
     ProfileError
-            The profile has errors, or ports that the inventory lacks.
+        The profile has errors, or ports that the inventory lacks.
     """
     table = Profile.load(path).to_dict()
     check_ports(inventory, table["ports"], os.fspath(path))

@@ -165,7 +165,7 @@ class Connected:
         Raises
         ------
         NodeLost
-                An actor cannot be made; the message has a hint.
+            An actor cannot be made; the message has a hint.
         """
         entries = [self.inventory.nodes[name] for name in names]
         peers = [self.found(entry) or self._make(entry, stays) for entry in entries]

@@ -71,7 +71,7 @@ def run(
         Files. `nodes` may also be an `Inventory`.
     on_loss : str
         If a node is lost: ``end`` the run on all nodes, or ``continue`` on the others. The report
-        is then not valid, and names what is missing.
+        is then not valid, and names the missing nodes.
     keep : path, optional
         Keep the report and the log of each node in this folder.
     **options
@@ -80,7 +80,7 @@ def run(
     Raises
     ------
     InventoryError, ProfileError
-            A file has errors.
+        A file has errors.
     NodeLost, Refused
         A node is not ready: nothing was sent.
     """

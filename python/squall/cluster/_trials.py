@@ -60,7 +60,7 @@ class Reach(Protocol):
         Raises
         ------
         NodeLost
-                A node cannot be started.
+            A node cannot be started.
         """
 
     def again(self, names: Sequence[str]) -> list[Peer]:
